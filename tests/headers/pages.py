@@ -5,6 +5,7 @@
 - a link of a page leads to no file, or to no heading of it; or no page leads to a page of docs/;
 - code, a test or a page names a page under docs/ that is not there, or a "section" of it that is not there;
 - a page names a function of src (`room/file.c: function`) that this file does not have;
+- tests/README.md says to run a test that there is not;
 - what a newcomer reads first (README.md and docs/architecture.md) is longer, or has longer sentences, than it may.
 
 pages.py ROOT
@@ -116,6 +117,17 @@ def wrong_functions(root):
                 yield f'{page.relative_to(root)}: src/{name} has no {function}'
 
 
+def wrong_tests(root):
+    """Of tests/README.md the table that says what to run: its tests, suites and fuzz targets stand in a meson.build."""
+    page = root / 'tests' / 'README.md'
+    rows = re.findall(r'^\| [^|]+\|([^|]*\|[^|]*)\|$', page.read_text().partition('| you changed |')[2].partition('\n\n')[0], re.M)
+    named = {re.sub(r'--suite | on the stand-in|\W*$', '', name) for row in rows for name in re.findall('`([^`=*]+)`', row)}
+    there = ' '.join(path.read_text() for path in (root / 'tests').rglob('meson.build'))
+    for name in sorted(named):
+        if f"'{name}'" not in there and f"'{name} " not in there: # the second is the beginning of a longer name
+            yield f'tests/README.md: no meson.build of tests has {name}'
+
+
 def plain(text):
     """Words as they are read: a piece of code is one, a link is its text."""
     text = re.sub(r'`[^`]+`', 'Code', text)
@@ -153,7 +165,7 @@ def too_long(root, first=FIRST):
 
 
 def problems(root):
-    return [*wrong_links(root), *lost_pages(root), *wrong_mentions(root), *wrong_functions(root), *too_long(root)]
+    return [*wrong_links(root), *lost_pages(root), *wrong_mentions(root), *wrong_functions(root), *wrong_tests(root), *too_long(root)]
 
 
 def self_test(root):
@@ -161,6 +173,8 @@ def self_test(root):
     good = {
         'README.md': '# A\n\n## To "do" it\n\nShort words. [b](docs/architecture.md#the-walk-1) [c](#to-do-it)\n\n    [x](not-there)\n',
         'docs/architecture.md': '# B\n\n## The walk\n\n## The walk\n\n**A rule.** Of `room/a.c: phi_a`.\n',
+        'tests/README.md': '| you changed | run first | then |\n|---|---|---|\n| src | `base`, `a on the stand-in` | `--suite e2e` |\n\n| `x` |\n',
+        'tests/meson.build': "test('base', suite: 'e2e')\ntest('a' + ' on the stand-in')\n",
         'NEWS.md': '[b](docs/architecture.md)\n',
         'src/room/a.c': '// docs/architecture.md, "A\n// rule"\nint phi_a(void);\n',
     }
@@ -175,6 +189,8 @@ def self_test(root):
         ('no section', {'src/room/a.c': '// docs/architecture.md, "Another rule"\nphi_a'}, 1),
         ('no function', {'src/room/a.c': 'int phi_ab(void);\n'}, 1),
         ('no source', {'README.md': '`room/b.c: phi_a`'}, 1),
+        ('no test, and no suite', {'tests/meson.build': "test('basic', suite: 'a')\n"}, 2),
+        ('no test', {'tests/meson.build': "test('other', suite: 'e2e', 'a')\n"}, 1),
         ('many words', {'README.md': 'Two words. ' * (MOST_WORDS // 2)}, 1),
         ('a long sentence among short ones', {'README.md': 'A b.\n' * 10 + 'word ' * (LONGEST + 1) + '.'}, 1),
         ('a long sentence of a table', {'README.md': 'A b.\n\n| a | ' + 'word ' * (LONGEST + 1) + '|\n'}, 1),
