@@ -3,83 +3,51 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "peer/channel.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
-#include "semaphore/words.h"
 
-// Its line has no segment. No operation waits there: it says whether the channel's were all done.
-struct self {
-    struct ph_channel channel; // first: freed as any channel
-    struct phi_line line;
-};
-
-static struct ph_channel *find(const struct phi_peer *self, uint64_t op_id)
+static void take_kept(struct phi_peer *peer, struct phi_message *record)
 {
-    for (struct ph_channel *c = self->channels; c != NULL; c = c->next)
-        if (c->op_id == op_id && atomic_load(&c->status) == 0)
-            return c;
-    return NULL;
+    struct phi_capabilities theirs;
+    if (record->bytes != NULL &&
+        phi_capabilities_decode(&theirs, record->bytes, record->size) == 0) {
+        peer->incarnation = record->incarnation;
+        peer->theirs = theirs;
+        peer->state = PHI_PEER_KNOWN;
+    }
+    phi_mailbox_message_free(record);
 }
 
-// Frees what the application has let go of, and no stream or graph touches.
-static void prune(struct phi_peer *self)
+struct phi_peer *phi_self_peer(struct phi_self *self, int rank)
 {
-    struct ph_channel **at = &self->channels;
-    while (*at != NULL) {
-        struct ph_channel *channel = *at;
-        if (channel->handles > 0 || !phi_revoke_drained(channel)) {
-            at = &channel->next;
-            continue;
-        }
-        *at = channel->next;
-        free(channel);
+    if (self->table[rank] == NULL) {
+        self->table[rank] = phi_peer_new(self, rank);
+        if (self->table[rank] != NULL)
+            take_kept(self->table[rank], &self->inbox.records[rank]);
+    }
+    return self->table[rank];
+}
+
+void phi_self_keep(struct phi_self *self, struct phi_message *record)
+{
+    struct phi_message *kept = &self->inbox.records[record->rank];
+    if (kept->bytes == NULL || kept->incarnation < record->incarnation) {
+        phi_mailbox_message_free(kept);
+        *kept = *record;
+        *record = (struct phi_message){0};
     }
 }
 
-static struct ph_channel *add(struct phi_peer *self, uint64_t op_id)
+struct phi_peer *phi_peer_new(struct phi_self *self, int rank)
 {
-    struct self *made = aligned_alloc(_Alignof(struct self), sizeof *made);
-    if (made == NULL)
+    struct phi_peer *peer = calloc(1, sizeof *peer);
+    if (peer == NULL || phi_gate_init(&peer->to.calling)) {
+        free(peer);
+        phi_fail(self->report, -ENOMEM, "out of memory for rank %d", rank);
         return NULL;
-    memset(made, 0, sizeof *made);
-    struct ph_channel *channel = &made->channel;
-    channel->peers = self->peers;
-    channel->peer = self;
-    channel->op_id = op_id;
-    channel->role = PH_ROLE_BOTH;
-    channel->unbound = channel->self = true;
-    channel->protocol_out = channel->protocol_in = PH_PROTOCOL_PUT;
-    channel->mine = channel->theirs_line = &made->line;
-    channel->next = self->channels;
-    self->channels = channel;
-    return channel;
-}
-
-int phi_self_open(struct phi_peers *peers, uint64_t op_id, struct ph_channel **out)
-{
-    if (peers->self == NULL && (peers->self = phi_peer_new(peers, peers->rank)) == NULL)
-        return -ENOMEM;
-    *out = find(peers->self, op_id);
-    if (*out == NULL) {
-        prune(peers->self);
-        *out = add(peers->self, op_id);
     }
-    if (*out == NULL)
-        return phi_fail(peers->report, -ENOMEM, "out of memory for operation %llu with rank %d",
-                        (unsigned long long)op_id, peers->rank);
-    (*out)->handles++;
-    return 0;
-}
-
-void phi_self_break(struct phi_peers *peers, int code)
-{
-    if (peers->self == NULL)
-        return;
-    for (struct ph_channel *c = peers->self->channels; c != NULL; c = c->next) {
-        int whole = 0;
-        atomic_compare_exchange_strong(&c->status, &whole, code);
-    }
+    peer->self = self;
+    peer->rank = rank;
+    peer->to.socket = peer->to.wake_fd = peer->to.pidfd = -1;
+    return peer;
 }

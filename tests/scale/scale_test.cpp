@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Bars for jobs of many ranks. Those of memory and counts are near what was measured; those of time
-// are some times of it, for machines that are busy. docs/performance.md has the figures.
+// are some times of it, for machines that are busy. docs/measurements has the figures.
 #include "scale/measure.h"
 
 #include <gtest/gtest.h>
