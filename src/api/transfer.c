@@ -44,14 +44,14 @@ static int check_copy(struct ph_channel *channel, bool outgoing, size_t local_of
     return phi_check_reach(channel);
 }
 
-static int issue_one(const struct phi_channel_call *call, void *stream)
+static int issue_one(struct phi_channel_call *call, void *stream)
 {
     bool begun = false;
     return phi_issue(call->channel->self, call, 1, NULL, stream, &begun);
 }
 
 // The end of a call that a broken channel may have refused.
-static int issue_or_refuse(const struct phi_channel_call *call, int rc, void *stream)
+static int issue_or_refuse(struct phi_channel_call *call, int rc, void *stream)
 {
     if (rc == 0)
         rc = issue_one(call, stream);
