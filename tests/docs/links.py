@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Builds the pages as a site, and follows every link in it, and in the Markdown files beside it: links.py SOURCE
+
+What leads to other hosts is not followed: a check of a program should not depend on them.
+"""
+import html.parser
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.parse
+
+SKIPPED = 77
+BESIDE = ('README.md', 'NEWS.md', 'python/README.md', 'tests/README.md')
+LINK = re.compile(r'\]\(([^)\s]+)\)')
+
+
+class Page(html.parser.HTMLParser):
+    """The links and the names of places of one page."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.links, self.places = [], {''}
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag, attrs):
+        for name, value in attrs:
+            if name in ('href', 'src') and value:
+                self.links.append(value)
+            elif name == 'id':
+                self.places.add(value)
+
+
+def is_elsewhere(link):
+    parts = urllib.parse.urlsplit(link)
+    return bool(parts.scheme or parts.netloc)
+
+
+def in_site(site):
+    """Yields what is wrong with links of pages of the site."""
+    pages = {path: Page(path) for path in site.rglob('*.html') if path.name != '404.html'}
+    if len(pages) < 10:
+        yield f'the site has {len(pages)} pages'
+    for path, page in pages.items():
+        for link in page.links:
+            parts = urllib.parse.urlsplit(link)
+            target = path if not parts.path else (path.parent / urllib.parse.unquote(parts.path)).resolve()
+            if is_elsewhere(link):
+                continue
+            if not target.exists():
+                yield f'{path.name}: {link} is not there'
+            elif target in pages and urllib.parse.unquote(parts.fragment) not in pages[target].places:
+                yield f'{path.name}: {link} has no such place'
+
+
+def beside(source):
+    """Yields what is wrong with links of files that are no pages of the site."""
+    for name in BESIDE:
+        path = source / name
+        for link in LINK.findall(path.read_text()) if path.exists() else []:
+            if not is_elsewhere(link) and not (path.parent / link.partition('#')[0]).exists():
+                yield f'{name}: {link} is not there'
+
+
+def main():
+    source, mkdocs = pathlib.Path(sys.argv[1]), shutil.which('mkdocs')
+    if not mkdocs:
+        print('no mkdocs here')
+        sys.exit(SKIPPED)
+    with tempfile.TemporaryDirectory() as folder:
+        site = pathlib.Path(folder).resolve() / 'site'
+        done = subprocess.run([mkdocs, 'build', '--strict', '--quiet', '--config-file', source / 'mkdocs.yml', '--site-dir', site],
+                              capture_output=True, text=True, check=False)
+        if done.returncode:
+            sys.exit(f'mkdocs: status {done.returncode}\n{done.stdout}{done.stderr}')
+        wrong = [*in_site(site), *beside(source)]
+    if wrong:
+        sys.exit('\n'.join(wrong))
+
+
+if __name__ == '__main__':
+    main()
