@@ -4,6 +4,7 @@
 
 What leads to other hosts is not followed: a check of a program should not depend on them.
 """
+import html
 import html.parser
 import pathlib
 import re
@@ -56,6 +57,17 @@ def in_site(site):
                 yield f'{path.name}: {link} has no such place'
 
 
+def reference(source, site):
+    """Yields what the API's pages lack: a header, or a function of the library."""
+    said = {path.stem: html.unescape(path.read_text()) for path in (site / 'api').glob('*.html')}
+    for path in (source / 'include' / 'peerhop').glob('*.h'):
+        if path.stem != 'peerhop' and path.stem not in said:
+            yield f'no page of the site is about {path.name}'
+    for name in re.findall(r'(ph_\w+);', (source / 'src' / 'api' / 'libpeerhop.map').read_text()):
+        if not any(re.search(rf'PH_API .*\b{name}\(', text) for text in said.values()):
+            yield f'no page of the site declares {name}'
+
+
 def beside(source):
     """Yields what is wrong with links of files that are no pages of the site."""
     for name in BESIDE:
@@ -76,7 +88,7 @@ def main():
                               capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f'mkdocs: status {done.returncode}\n{done.stdout}{done.stderr}')
-        wrong = [*in_site(site), *beside(source)]
+        wrong = [*in_site(site), *reference(source, site), *beside(source)]
     if wrong:
         sys.exit('\n'.join(wrong))
 
