@@ -23,15 +23,15 @@ static void open_channels(int ranks, struct ph_channel **channels)
 static void all_to_all(int ranks, struct ph_channel **channels, double *out, double *in)
 {
     struct ph_group_op *group = allocate(2 * (size_t)ranks, sizeof *group);
-    for (int peer = 0; peer < ranks; peer++) {
+    for (size_t peer = 0; peer < (size_t)ranks; peer++) {
         group[2 * peer] = (struct ph_group_op){.kind = PH_GROUP_SEND,
                                                .channel = channels[peer],
                                                .size = COUNT * sizeof *out,
-                                               .data = out + (size_t)peer * COUNT};
+                                               .data = out + peer * COUNT};
         group[2 * peer + 1] = (struct ph_group_op){.kind = PH_GROUP_RECV,
                                                    .channel = channels[peer],
                                                    .size = COUNT * sizeof *in,
-                                                   .data = in + (size_t)peer * COUNT};
+                                                   .data = in + peer * COUNT};
     }
     check(ph_group(group, 2 * (size_t)ranks, stream));
     free(group);

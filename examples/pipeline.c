@@ -109,7 +109,7 @@ static void side_check(const struct side *side)
 
 int main(void)
 {
-    struct side in, out;
+    struct side in = {{0}}, out = {{0}};
 
     begin(2);
     rank = ph_context_rank(context);

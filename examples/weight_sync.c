@@ -29,7 +29,7 @@ static struct model model_new(void)
     return model;
 }
 
-static size_t tensor_size(const struct model *model, int i)
+static size_t tensor_size(const struct model *model, size_t i)
 {
     return model->offset[i + 1] - model->offset[i];
 }
@@ -41,8 +41,8 @@ static void meet(const struct model *model, int peer, enum ph_role role,
 {
     struct ph_operation ops[TENSORS];
 
-    for (int i = 0; i < TENSORS; i++)
-        ops[i] = (struct ph_operation){.op_id = (uint64_t)i + 1,
+    for (size_t i = 0; i < TENSORS; i++)
+        ops[i] = (struct ph_operation){.op_id = i + 1,
                                        .peer = peer,
                                        .role = role,
                                        .buffer = model->memory + model->offset[i],
@@ -60,23 +60,24 @@ static void part(struct ph_channel *const *channels)
 /* A worker that receives says by that when its old weights are no longer needed: the trainer's
    copies wait for it, on the stream. */
 static void sync_weights(const struct model *model, enum ph_group_kind kind,
-                         struct ph_channel *const *channels, int workers)
+                         struct ph_channel *const *channels, size_t workers)
 {
-    struct ph_group_op *ops = allocate((size_t)workers * TENSORS, sizeof *ops);
+    const size_t n = workers * TENSORS;
+    struct ph_group_op *ops = allocate(n, sizeof *ops);
 
-    for (int i = 0; i < workers * TENSORS; i++)
+    for (size_t i = 0; i < n; i++)
         ops[i] = (struct ph_group_op){
             .kind = kind, .channel = channels[i], .size = tensor_size(model, i % TENSORS)};
-    check(ph_group(ops, (size_t)workers * TENSORS, stream));
+    check(ph_group(ops, n, stream));
     stream_wait(stream);
-    for (int i = 0; i < workers * TENSORS; i++)
+    for (size_t i = 0; i < n; i++)
         check(ph_channel_status(channels[i])); /* a stream is done also where a peer has died */
     free(ops);
 }
 
 static char weight(int version, size_t i)
 {
-    return (char)(version * 41 + i % 251);
+    return (char)((size_t)version * 41 + i % 251);
 }
 
 /* Stands for what a step of training, or another use of the memory, writes. */
@@ -102,20 +103,20 @@ static void serve(const struct model *model, int version)
     free(weights);
 }
 
-static void train(int workers)
+static void train(size_t workers)
 {
     const struct model model = model_new();
-    struct ph_channel **channels = allocate((size_t)workers * TENSORS, sizeof(struct ph_channel *));
+    struct ph_channel **channels = allocate(workers * TENSORS, sizeof(struct ph_channel *));
 
     for (int version = 0; version < VERSIONS; version++) {
         write_weights(&model, version);
-        for (int i = 0; version == VERSIONS / 2 && i < workers; i++)
+        for (size_t i = 0; version == VERSIONS / 2 && i < workers; i++)
             part(channels + i * TENSORS); /* the workers move */
-        for (int i = 0; version % (VERSIONS / 2) == 0 && i < workers; i++)
-            meet(&model, i + 1, PH_ROLE_SENDER, channels + i * TENSORS);
+        for (size_t i = 0; version % (VERSIONS / 2) == 0 && i < workers; i++)
+            meet(&model, (int)i + 1, PH_ROLE_SENDER, channels + i * TENSORS);
         sync_weights(&model, PH_GROUP_SEND, channels, workers);
     }
-    printf("%d versions of %d tensors went to %d workers, on %s\n", VERSIONS, TENSORS, workers,
+    printf("%d versions of %d tensors went to %zu workers, on %s\n", VERSIONS, TENSORS, workers,
            ph_context_device(context));
     free(channels);
 }
@@ -153,7 +154,7 @@ int main(void)
     begin(2);
     stream = stream_new();
     if (ph_context_rank(context) == 0)
-        train(ph_context_ranks(context) - 1);
+        train((size_t)ph_context_ranks(context) - 1);
     else
         work();
     end();
