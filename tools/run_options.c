@@ -33,7 +33,8 @@ static const char usage[] =
     "much\n"
     "  -h, --help           this help\n"
     "      --version        the version\n\n"
-    "What the ranks have started and left behind is ended with the run, in a session of its own, too.\n"
+    "What the ranks have started and left behind is ended with the run, in a session of its own, "
+    "too.\n"
     "SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the ranks; SIGTERM: "
     "they must end. The\n"
     "exit status is that of the first rank that failed (128 + N for signal N), or 0.\n";

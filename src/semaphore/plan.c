@@ -38,7 +38,7 @@ static bool is_staged(const struct phi_work *work)
 // What no brace takes: a copy of something, or a message by flags.
 static bool stands_alone(const struct phi_work *work)
 {
-    return is_hop(work) || (is_copy(work) && (work->size > 0 || work->head));
+    return is_hop(work) || (is_copy(work) && (work->span.size > 0 || work->head));
 }
 
 static bool is_nothing(const struct phi_work *work)
@@ -124,7 +124,8 @@ _Static_assert(PHI_TOGETHER_MAX <= PHI_HOP_ITEMS, "they are one launch");
 static bool has_room(const struct phi_plan *plan, size_t first)
 {
     const size_t taken = plan->at - first, together = plan->work[plan->at].together;
-    const size_t most = plan->work[first].ring == PHI_RING_DRAWN ? PHI_LONG_ITEMS : PHI_HOP_ITEMS;
+    const size_t most =
+        plan->work[first].lane.ring == PHI_RING_DRAWN ? PHI_LONG_ITEMS : PHI_HOP_ITEMS;
     return taken + (together > 1 ? together : 1) <= most;
 }
 
@@ -134,7 +135,7 @@ static void take_hops(struct phi_plan *plan, struct phi_piece *piece)
     piece->first = plan->at;
     while (plan->at < plan->n && is_hop(&plan->work[plan->at]) && has_room(plan, piece->first) &&
            is_staged(&plan->work[plan->at]) == is_staged(&plan->work[piece->first]) &&
-           plan->work[plan->at].ring == plan->work[piece->first].ring) {
+           plan->work[plan->at].lane.ring == plan->work[piece->first].lane.ring) {
         plan->waited = plan->waited || phi_step_waits(plan->work[plan->at].kind);
         plan->at++;
     }
@@ -145,7 +146,7 @@ static void take_hops(struct phi_plan *plan, struct phi_piece *piece)
 
 static bool is_small_copy(const struct phi_work *work, size_t most)
 {
-    return is_copy(work) && work->size <= most && !work->engine && !work->head;
+    return is_copy(work) && work->span.size <= most && !work->engine && !work->head;
 }
 
 static bool is_gathered(const struct phi_work *work, bool large)
@@ -173,8 +174,8 @@ static struct run run_of(const struct phi_plan *plan, size_t at, bool large)
     struct run run = {.end = at};
     while (run.end < plan->n && is_gathered(&plan->work[run.end], large) &&
            run.copies < PHI_COPIES_ITEMS) {
-        run.copies += plan->work[run.end].size > 0;
-        run.bytes += plan->work[run.end++].size;
+        run.copies += plan->work[run.end].span.size > 0;
+        run.bytes += plan->work[run.end++].span.size;
     }
     return run;
 }

@@ -175,9 +175,8 @@ TEST_F(PeerhopInfo, WrongUse)
 TEST_F(PeerhopInfo, WrongUseRepeatsNoPassword)
 {
     const std::string uri = "redis://ann:hidden-word@host";
-    for (const std::string &arguments :
-         {uri, "--build " + uri, "--stroe=" + uri, "--config=" + uri, "--job j " + uri,
-          "--job j --stroe=" + uri}) {
+    for (const std::string &arguments : {uri, "--build " + uri, "--stroe=" + uri, "--config=" + uri,
+                                         "--job j " + uri, "--job j --stroe=" + uri}) {
         EXPECT_EQ(run(arguments), 2) << arguments;
         EXPECT_TRUE(says("redis://ann:***@host' is no option")) << out;
         EXPECT_FALSE(says("hidden-word")) << out;
