@@ -7,7 +7,8 @@
 
 // Of a large copy warps draw what they copy (cuda/kernels.cu): of less that takes longer than it
 // saves. Then so few blocks fill the link where source and destination are aligned alike, and the
-// rest of the device is left to the application (docs/performance.md, "Rows that warps draw").
+// rest of the device is left to the application (docs/measurements/2026-11-25.md, "Rows that warps
+// draw").
 #define MOVE_LARGE   ((size_t)24 << 20)
 #define LARGE_BLOCKS 32
 
@@ -184,7 +185,7 @@ static struct phi_grid fill_staged(const struct phi_work *work, size_t n, struct
 // ---- Long messages by a ring
 
 // So many blocks, of which a push has as many once more, fill the link, and leave the rest of the
-// device to the application (docs/performance.md, "Long messages by a ring").
+// device to the application (docs/measurements/2026-11-27.md, "Long messages by a ring").
 #define LONG_BLOCKS 16
 _Static_assert(LONG_BLOCKS <= 32, "one warp looks at all hands");
 
@@ -433,8 +434,8 @@ static enum phi_kernel kernel_of(const struct phi_hop_args *args)
 }
 
 // Of so many bytes one block pushes what hands have left nearly as soon as hands of a second launch
-// would (docs/performance.md, "What waits leaves the GPU"), which takes the host as long as the
-// first.
+// would (docs/measurements/2026-11-26.md, "What waits leaves the GPU"), which takes the host as
+// long as the first.
 #define PUSH_ONLY ((size_t)128 << 10)
 
 // Whether it is a push, alone, that has one launch.

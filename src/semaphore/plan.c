@@ -6,8 +6,8 @@
 #include "cuda/kernel_args.h"
 
 #define COPY_BLOCK_BYTES ((size_t)PHI_COPY_THREADS * 16 * 4)
-// The figures of few and of many blocks: docs/performance.md, "What a kernel's copy can reach". By
-// lines half of a hand's units come by a second turn.
+// The figures of few and of many blocks: docs/measurements/2026-11-23.md, "What a kernel's copy can
+// reach". By lines half of a hand's units come by a second turn.
 #define HAND_BYTES ((size_t)4 << 10)
 
 // Copies of so many bytes go together whatever joins the devices; over a link larger ones do, too,
@@ -15,7 +15,7 @@
 // It begins each copy some us after the one before it: to copies of LONE_BYTES the rate is worth
 // that (for one, beside it the operation that the stream's number is), and to GATHER_BYTES in all
 // where it takes them together. A larger one has a launch of its own, whose warps draw rows
-// (docs/performance.md, "Copies of a group").
+// (docs/measurements/2026-11-25.md, "Copies of a group").
 #define SMALL_BYTES  ((size_t)512 << 10)
 #define LONE_BYTES   ((size_t)8 << 20)
 #define GATHER_BYTES ((size_t)32 << 20)
