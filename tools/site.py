@@ -14,7 +14,7 @@ import tempfile
 from mkdocs.structure.files import File
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-READMES = {'python.md': 'python/README.md'}  # page of the site: file
+READMES = {'tests.md': 'tests/README.md', 'python.md': 'python/README.md'}  # page of the site: file
 LINK = re.compile(r'(!?)\[([^\]]*)\]\(([^)\s#:]+)(#[^)\s]*)?\)')
 folder = tempfile.TemporaryDirectory()  # until mkdocs ends
 
