@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <peerhop/version.h>
-
+#include "built.h"
 #include "hide.h"
 
 static const char usage[] =
@@ -32,7 +31,7 @@ static const char usage[] =
     "                       it is kept until it is read, and ranks wait for that where it is "
     "much\n"
     "  -h, --help           this help\n"
-    "      --version        the version\n\n"
+    "      --version        the version, and what this build has\n\n"
     "What the ranks have started and left behind is ended with the run, in a session of its own, too.\n"
     "SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the ranks; SIGTERM: "
     "they must end. The\n"
@@ -121,7 +120,7 @@ static void set_option(struct options *options, int option)
         options->tag = true;
         break;
     case OPTION_VERSION:
-        printf("peerhop-run %s\n", ph_version());
+        print_version("peerhop-run");
         exit(0);
     case 'h':
         leave_with_usage(0);

@@ -86,6 +86,7 @@ static int choose_ranks(struct ph_context *context, const struct ph_context_para
                         (long long)ranks);
     identity->rank = (int)rank;
     identity->ranks = (int)ranks;
+    context->report.rank = identity->rank;
     return 0;
 }
 

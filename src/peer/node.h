@@ -54,8 +54,11 @@ enum phi_node_type {
     PHI_NODE_NOTIFY = 8,   // look at my side of the segment. No answer
     PHI_NODE_EXPELLED = 9, // a: rank, b: its life that was expelled. No answer
 
-    // Of anybody who knows the nonce, a rank or not, without a hello; see service/status.h.
-    PHI_NODE_STATUS = 30, // a: nonce expected. Answer: bytes: struct phi_status
+    // Of any process of the same user, a rank or not, without a hello; see service/status.h.
+    // a: nonce expected; with no life in `to`, 0: whoever listens is asked. Answer: bytes: struct
+    // phi_status
+    PHI_NODE_STATUS = 30,
+    PHI_NODE_ABOUT = 35, // of whoever listens. Answer: bytes: struct phi_about
 
     // Answer: descriptor: the process as a pidfd, of which also those learn that it has ended who
     // live in another PID namespace; -ENOENT: this kernel, or a policy, gives none
@@ -104,8 +107,9 @@ struct phi_node_message {
 
 static inline bool phi_node_answered(unsigned type)
 {
-    return type < PHI_NODE_NOTIFY || type == PHI_NODE_STATUS || type == PHI_NODE_PROCESS ||
-           type == PHI_NODE_ATTEMPT || type == PHI_NODE_ROLES; // not PHI_NODE_ABORT
+    return type < PHI_NODE_NOTIFY || type == PHI_NODE_STATUS || type == PHI_NODE_ABOUT ||
+           type == PHI_NODE_PROCESS || type == PHI_NODE_ATTEMPT ||
+           type == PHI_NODE_ROLES; // not PHI_NODE_ABORT
 }
 
 // phi_node_listen opens the listening socket under a random name: abstract, or in `directory` where
@@ -115,6 +119,13 @@ static inline bool phi_node_answered(unsigned type)
 int phi_node_listen(struct phi_report *report, const char *directory, uint32_t node, char *name);
 // unlisten removes the name of a path socket; the descriptor is the caller's to close.
 void phi_node_unlisten(const char *name);
+
+// phi_node_each calls visit with the name of each socket of phi_node_listen's that this process can
+// reach: those that listen under an abstract name of its network namespace, and path sockets in
+// `directory` where that is not empty, of which some may be dead. Of other users' sockets, too. 0,
+// -errno: the kernel does not list them.
+int phi_node_each(const char *directory, void (*visit)(void *opaque, const char *name),
+                  void *opaque);
 
 // phi_node_trusts: whether the other end of a connection runs as the same user (the effective uid
 // that it had when it connected, or began to listen); false with errno.

@@ -69,13 +69,23 @@ static int answer_status(struct phi_peers *peers, struct phi_status_ages *ages,
                          const struct phi_node_message *request, struct phi_node_message *answer)
 {
     struct phi_status status;
-    if (request->to != peers->incarnation)
+    const bool whoever = request->to == 0 && request->a == 0;
+    if (!whoever && request->to != peers->incarnation)
         return -ESTALE;
-    if (request->a != peers->mine.nonce)
+    if (!whoever && request->a != peers->mine.nonce)
         return -ECONNREFUSED;
     phi_status_fill(peers, ages, &status);
     memcpy(answer->bytes, &status, sizeof status);
     answer->bytes_size = sizeof status;
+    return 0;
+}
+
+static int answer_about(const struct phi_peers *peers, struct phi_node_message *answer)
+{
+    struct phi_about about;
+    phi_about_fill(peers, &about);
+    memcpy(answer->bytes, &about, sizeof about);
+    answer->bytes_size = sizeof about;
     return 0;
 }
 
@@ -202,6 +212,8 @@ int phi_answer(struct phi_peers *peers, struct phi_status_ages *ages, struct phi
 {
     if (request->type == PHI_NODE_STATUS)
         return answer_status(peers, ages, request, answer);
+    if (request->type == PHI_NODE_ABOUT)
+        return answer_about(peers, answer);
     if (request->to != peers->incarnation)
         return -ESTALE;
     if (request->type == PHI_NODE_HELLO)
