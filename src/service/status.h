@@ -8,6 +8,7 @@
 #ifndef PHI_SERVICE_STATUS_H
 #define PHI_SERVICE_STATUS_H
 
+#include <assert.h>
 #include <stdint.h>
 
 #include <peerhop/context.h>
@@ -32,7 +33,7 @@ struct phi_about {
     uint32_t process;
     char device[68]; // its name; "": none, as the rank is on host memory
 };
-_Static_assert(sizeof(struct phi_about) <= PHI_EXPORT_MAX, "travels in a message");
+static_assert(sizeof(struct phi_about) <= PHI_EXPORT_MAX, "travels in a message");
 
 // Between two processes of one node. What needs the peers' lock is 0 where `locked` says that it
 // could not be had in time.
@@ -55,7 +56,7 @@ struct phi_status {
     uint8_t peer_states[PHI_STATUS_RANKS / 2]; // by rank; see phi_status_state
     struct ph_counters counters;
 };
-_Static_assert(sizeof(struct phi_status) <= PHI_EXPORT_MAX, "travels in a message");
+static_assert(sizeof(struct phi_status) <= PHI_EXPORT_MAX, "travels in a message");
 
 static inline unsigned phi_status_state(const struct phi_status *status, unsigned rank)
 {

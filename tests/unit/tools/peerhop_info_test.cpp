@@ -116,6 +116,17 @@ TEST_F(PeerhopInfo, BuildListsWhatIsLeftOut)
     EXPECT_FALSE(says("devices")) << out;
 }
 
+TEST_F(PeerhopInfo, VersionSaysWhatTheBuildHas)
+{
+    EXPECT_EQ(run("--version"), 0);
+    const std::string version = std::to_string(PH_VERSION_MAJOR) + "." +
+                                std::to_string(PH_VERSION_MINOR) + "." +
+                                std::to_string(PH_VERSION_PATCH);
+    EXPECT_EQ(out.rfind("peerhop-info " + version + "\nCUDA: ", 0), 0u) << out;
+    EXPECT_TRUE(says(", net: ")) << out;
+    EXPECT_TRUE(says(", kernels: ")) << out;
+}
+
 TEST_F(PeerhopInfo, ConfigShowsWhatIsInForce)
 {
     EXPECT_EQ(run("--config", "PEERHOP_SPIN_US=77 PEERHOP_STORE=redis://u:hidden@h"), 0);
@@ -149,7 +160,9 @@ TEST_F(PeerhopInfo, WrongUse)
     const struct {
         const char *arguments, *sentence;
     } lines[] = {
-        {"--job", "'--job' needs a value"},
+        {"--job --epoch 1", "--epoch needs the name of a job"},
+        {"--job --store file:/tmp", "--store needs the name of a job"},
+        {"--version word", "'word' is no option"},
         {"--job ''", "'' is no value of job"},
         {"--job 'a b'", "'a b' is no value of job"},
         {"--job j word", "'word' is no option"},
@@ -158,7 +171,7 @@ TEST_F(PeerhopInfo, WrongUse)
         {"--job j --timeout-ms 0", "'0' is no value of timeout-ms"},
         {"--job j -o xml", "'xml' is no value of -o"},
         {"--job j -o", "'-o' needs a value"},
-        {"--epoch 1", "no --job says of which job"},
+        {"--epoch 1", "these are options of --job"},
         {"--what", "'--what' is no option"},
         {"word", "'word' is no option"},
         {"--build word", "'word' is no option"},
@@ -175,9 +188,8 @@ TEST_F(PeerhopInfo, WrongUse)
 TEST_F(PeerhopInfo, WrongUseRepeatsNoPassword)
 {
     const std::string uri = "redis://ann:hidden-word@host";
-    for (const std::string &arguments :
-         {uri, "--build " + uri, "--stroe=" + uri, "--config=" + uri, "--job j " + uri,
-          "--job j --stroe=" + uri}) {
+    for (const std::string &arguments : {uri, "--build " + uri, "--stroe=" + uri, "--config=" + uri,
+                                         "--job j " + uri, "--job j --stroe=" + uri}) {
         EXPECT_EQ(run(arguments), 2) << arguments;
         EXPECT_TRUE(says("redis://ann:***@host' is no option")) << out;
         EXPECT_FALSE(says("hidden-word")) << out;
@@ -186,7 +198,7 @@ TEST_F(PeerhopInfo, WrongUseRepeatsNoPassword)
 
 TEST_F(PeerhopInfo, WhatCannotBeWrittenIsAFailure)
 {
-    for (const char *what : {"", "--build", "--config"})
+    for (const char *what : {"", "--build", "--config", "--version"})
         EXPECT_EQ(run(std::string(what) + " >/dev/full"), 1) << what;
 }
 
