@@ -19,6 +19,7 @@
 #include "base/report.h"
 #include "base/table.h"
 #include "built.h"
+#include "check_pairs.h"
 #include "cuda/device.h"
 #include "hide.h"
 #include "job_found.h"
@@ -51,9 +52,11 @@ struct info {
 };
 
 static const char usage[] =
-    "usage: peerhop-info [--build | --config | --net | --job [NAME] [OPTION]...]\n"
+    "usage: peerhop-info [--build | --check | --config | --net | --job [NAME] [OPTION]...]\n"
     "Prints what this build holds, the devices of this machine and the path between each two.\n\n"
     "  --build    only what this build holds\n"
+    "  --check    test each pair of GPUs: each writes to the other, reads from it, and stores by\n"
+    "             kernels, and every byte is compared; the status is 1 where one is wrong\n"
     "  --config   every variable with its value, default, range and meaning\n"
     "  --net      the providers of libfabric, which one the net path takes, and why not the "
     "others\n"
@@ -491,6 +494,19 @@ static int print_found(struct info *info, const struct job_options *options)
     return rc < 0 ? STATUS_FAILED : 0;
 }
 
+static int check(struct info *info)
+{
+    int rc = read_config(info, NULL);
+
+    if (rc < 0) {
+        report_failure(info);
+        return STATUS_FAILED;
+    }
+    rc = check_pairs(&info->config);
+    phi_config_fini(&info->config);
+    return rc;
+}
+
 static bool read_number(const char *text, uint64_t low, uint64_t high, uint64_t *number)
 {
     char *end;
@@ -575,6 +591,7 @@ static int show_job(struct info *info, int option, int argc, char **argv,
 int main(int argc, char **argv)
 {
     static const struct option options[] = {{"build", no_argument, NULL, 'b'},
+                                            {"check", no_argument, NULL, 'k'},
                                             {"config", no_argument, NULL, 'c'},
                                             {"net", no_argument, NULL, 'n'},
                                             {"job", optional_argument, NULL, 'j'},
@@ -597,7 +614,7 @@ int main(int argc, char **argv)
     }
     if (option == '?' || option == ':')
         return wrong_option(option, argv[optind - 1]);
-    if (optind < argc && (option == -1 || strchr("bcnv", option)))
+    if (optind < argc && (option == -1 || strchr("bcknv", option)))
         return wrong_argument(argv[optind]);
     if (option == 'b') {
         print_build();
@@ -606,6 +623,8 @@ int main(int argc, char **argv)
     phi_report_init(&info.report, keep_line, &info, PH_LOG_INFO);
     if (option == -1 || option == 'c')
         status = print(&info, option == 'c');
+    else if (option == 'k')
+        status = check(&info);
     else
         status = option == 'n' ? print_net(&info) : show_job(&info, option, argc, argv, options);
     phi_report_fini(&info.report);
