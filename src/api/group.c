@@ -5,6 +5,7 @@
 
 #include "api/check.h"
 #include "api/context_internal.h"
+#include "api/ranges.h"
 #include "api/self.h"
 #include "ending/usable.h"
 #include "peer/peer.h"
@@ -257,6 +258,7 @@ static struct phi_peers *peers_of(const struct ph_group_op *ops, size_t n)
 
 int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
 {
+    PHI_RANGE("ph_group", n);
     if (n == 0)
         return 0;
     struct phi_group group;
