@@ -265,7 +265,8 @@ TEST_F(Perf, VersionSaysWhatTheBuildHas)
 // On no terminal only where it was asked for.
 TEST_F(Perf, ProgressIsSaidWhereItIsAskedFor)
 {
-    const Words words{"-k", "host", "-c", "put-bandwidth", "-b", "1M", "-n", "100000"};
+    // 300 messages that are a millisecond late, and as many receives.
+    const Words words{"-k", "host", "-c", "send-latency", "-b", "8", "-n", "300", "--late", "1000"};
     Words asked = words;
     asked.push_back("--progress");
     Ended ended = run(asked);
@@ -273,7 +274,7 @@ TEST_F(Perf, ProgressIsSaidWhereItIsAskedFor)
     const Words lines = lines_of(ended.err);
     ASSERT_FALSE(lines.empty());
     for (const std::string &line : lines) {
-        EXPECT_EQ(line.rfind("peerhop-perf: put-bandwidth, 1M bytes: ", 0), 0u) << line;
+        EXPECT_EQ(line.rfind("peerhop-perf: send-latency, 8 bytes: ", 0), 0u) << line;
         EXPECT_TRUE(has(line, " blocks")) << line;
     }
     ended = run(words);
