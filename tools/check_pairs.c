@@ -15,9 +15,10 @@
 
 enum { STATUS_FAILED = 1, DEVICES_MAX = 64 };
 
-#define START_MS 60000 // contexts of many devices, one after another
-#define PAIR_MS  30000 // what waits has its own deadlines before
-#define END_MS   15000
+#define START_MS  60000 // contexts of many devices, one after another
+#define PAIR_MS   60000 // what waits has its own deadlines before
+#define END_MS    40000
+#define KILLED_MS 10000
 
 struct check {
     int devices;
@@ -33,6 +34,19 @@ static struct check_verdict *verdict_of(const struct check *check, int rank, int
     return &check->verdicts[rank * check->devices + peer];
 }
 
+// Kills it at the deadline. One that a driver holds may not end even then, and is left.
+static void end_child(struct child *child, int64_t deadline)
+{
+    const int64_t given_up = deadline + KILLED_MS * PHI_MS;
+    int status;
+
+    while (child->pid && !child_ended(child, &status) && phi_now() < given_up) {
+        if (phi_now() >= deadline)
+            child_signal(child, SIGKILL);
+        usleep(1000);
+    }
+}
+
 // In a process of its own: what has called CUDA cannot fork.
 struct count {
     int devices;
@@ -42,7 +56,7 @@ struct count {
 static int count_devices(const char *libcuda, struct count *count)
 {
     struct child child;
-    int ends[2], status = 0;
+    int ends[2];
 
     if (pipe(ends) != 0)
         return -errno;
@@ -55,10 +69,10 @@ static int count_devices(const char *libcuda, struct count *count)
     close(ends[1]);
     if (rc > 0) {
         struct pollfd p = {.fd = ends[0], .events = POLLIN};
-        if (poll(&p, 1, START_MS) <= 0)
-            child_signal(&child, SIGKILL);
-        rc = read(ends[0], count, sizeof(*count)) == sizeof(*count) ? 0 : -EIO;
-        child_wait(&child, &status);
+        const bool told =
+            poll(&p, 1, START_MS) > 0 && read(ends[0], count, sizeof(*count)) == sizeof(*count);
+        rc = told ? 0 : -EIO;
+        end_child(&child, phi_deadline(told ? END_MS : 0));
     }
     close(ends[0]);
     return rc;
@@ -108,15 +122,9 @@ static void hear(const struct check *check)
 static void end(struct check *check)
 {
     const int64_t deadline = phi_deadline(END_MS);
-    int status;
 
-    for (int i = 0; i < check->devices; i++) {
-        while (check->children[i].pid && !child_ended(&check->children[i], &status)) {
-            if (phi_now() >= deadline)
-                child_signal(&check->children[i], SIGKILL);
-            usleep(1000);
-        }
-    }
+    for (int i = 0; i < check->devices; i++)
+        end_child(&check->children[i], deadline);
 }
 
 // What is wrong with a pair, as one of its ranks says; "": nothing. NULL: neither has said.

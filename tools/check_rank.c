@@ -16,7 +16,7 @@
 
 #define SIZE        ((size_t)1 << 20) // of a message by the copy engines and by copying kernels
 #define SIZE_LL     ((size_t)4096)    // of one whose flags travel with its bytes
-#define DEADLINE_MS 10000             // of what waits for the other rank
+#define DEADLINE_MS 30000             // of what waits for the other rank
 
 // How a message goes. Each has two channels with a peer, one for each way.
 static const struct method {
@@ -175,7 +175,7 @@ static int await_stream(struct rank *rank, const char *what)
         if (counters.in_flight == 0)
             return 0;
         if (phi_now() >= deadline)
-            return wrong(rank, -ETIMEDOUT, what, "it is not done after 10 s");
+            return wrong(rank, -ETIMEDOUT, what, "it is not done after 30 s");
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     }
 }

@@ -24,7 +24,7 @@ struct asked {
 struct asking {
     struct asked *list;
     size_t count;
-    bool failed; // out of memory
+    int rc; // why not all could be asked
 };
 
 static int send_question(int socket, enum phi_node_type type)
@@ -38,8 +38,13 @@ static int send_question(int socket, enum phi_node_type type)
     return phi_node_send(socket, &question, -1);
 }
 
-// Whoever has ended meanwhile, and other users, are none of ours. A rank that is stopped has a
-// socket with room for us, or has none any more.
+static bool is_lack(int rc)
+{
+    return rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM;
+}
+
+// Whoever has ended meanwhile, and other users, are none of ours. -EAGAIN: so many have knocked at
+// one that does not answer that there is no room for us.
 static void ask(void *opaque, const char *name)
 {
     struct asking *asking = opaque;
@@ -47,11 +52,13 @@ static void ask(void *opaque, const char *name)
     socklen_t size = sizeof credentials;
     int socket = -1;
     int rc = phi_node_connect(name, &socket);
+    if (is_lack(rc))
+        asking->rc = rc;
     if (rc != 0 && rc != -EAGAIN)
         return;
     struct asked *grown = realloc(asking->list, (asking->count + 1) * sizeof *grown);
     if (grown == NULL) {
-        asking->failed = true;
+        asking->rc = -ENOMEM;
         if (socket >= 0)
             close(socket);
         return;
@@ -173,7 +180,7 @@ int jobs_find(struct found *found, const struct phi_config *config, struct phi_r
     if (rc)
         return phi_fail(report, rc, "the sockets of this node cannot be listed: %s",
                         ph_strerror(rc));
-    rc = asking.failed ? -ENOMEM : 0;
+    rc = asking.rc;
     for (size_t i = 0; i < asking.count; i++) {
         struct asked *asked = &asking.list[i];
         hear_both(asked, deadline);
@@ -187,7 +194,8 @@ int jobs_find(struct found *found, const struct phi_config *config, struct phi_r
         job_sort(&found->jobs[i]);
         rc = job_add_absent(&found->jobs[i]);
     }
-    return rc ? phi_fail(report, rc, "no memory for the jobs of this node") : 0;
+    return rc ? phi_fail(report, rc, "not all ranks of this node can be asked: %s", ph_strerror(rc))
+              : 0;
 }
 
 void found_free(struct found *found)

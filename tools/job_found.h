@@ -8,7 +8,7 @@
 
 // A process that listens as a rank does and has not said of which job.
 struct nameless {
-    uint32_t process; // 0: of another PID namespace
+    uint32_t process; // 0: not known here
     enum member_state state;
     int why; // of MEMBER_REFUSES
 };

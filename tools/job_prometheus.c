@@ -14,16 +14,46 @@ struct ranks {
     size_t count;
 };
 
+// How many bytes that are no ASCII stand there as one character of UTF-8 (RFC 3629); 0: they are
+// none.
+static int utf8_length(const char *text)
+{
+    const unsigned char *c = (const unsigned char *)text;
+    const int length = c[0] >= 0xf5   ? 0
+                       : c[0] >= 0xf0 ? 4
+                       : c[0] >= 0xe0 ? 3
+                       : c[0] >= 0xc2 ? 2
+                                      : 0;
+    const int least = c[0] == 0xe0 ? 0xa0 : c[0] == 0xf0 ? 0x90 : 0x80; // none that is too long
+    const int most = c[0] == 0xed ? 0x9f : c[0] == 0xf4 ? 0x8f : 0xbf;  // none that is none
+
+    if (length == 0 || c[1] < least || c[1] > most)
+        return 0;
+    for (int i = 2; i < length; i++) {
+        if ((c[i] & 0xc0) != 0x80)
+            return 0;
+    }
+    return length;
+}
+
+// Of a name that is no UTF-8 a reader would refuse all metrics, so '?' stands for such bytes.
 // In the text of HELP a quote stands for itself, in the value of a label it does not.
 static void print_escaped(const char *text, bool label)
 {
     for (; *text; text++) {
-        if (*text == '\n')
+        const int wide = (*text & 0x80) ? utf8_length(text) : 1;
+
+        if (wide > 1)
+            fwrite(text, 1, (size_t)wide, stdout);
+        else if (wide == 0)
+            putchar('?');
+        else if (*text == '\n')
             fputs("\\n", stdout);
         else if (*text == '\\' || (label && *text == '"'))
             printf("\\%c", *text);
         else
             putchar(*text);
+        text += wide > 1 ? wide - 1 : 0;
     }
 }
 

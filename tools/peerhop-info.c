@@ -461,7 +461,10 @@ static void print_nameless(const struct job_options *options, const struct namel
         return;
     }
     FILE *out = options->prometheus ? stderr : stdout;
-    fprintf(out, "process %u listens as a rank does, and ", nameless->process);
+    if (nameless->process)
+        fprintf(out, "process %u listens as a rank does, and ", nameless->process);
+    else
+        fprintf(out, "a process, whose id is not known here, listens as a rank does, and ");
     if (silent)
         fprintf(out, "has not answered in %lld ms\n", (long long)options->job.timeout_ms);
     else

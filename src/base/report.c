@@ -25,6 +25,14 @@ static void write_time(char *text, size_t size)
     snprintf(text, size, "%s.%03ldZ", seconds, now.tv_nsec / 1000000);
 }
 
+// To a terminal it is nothing but text: parts of it come from elsewhere.
+static void make_plain(char *line)
+{
+    for (; *line; line++)
+        if ((unsigned char)*line < 0x20 || *line == 0x7f)
+            *line = '?';
+}
+
 static void log_to_stderr(void *opaque, enum ph_log_level level, const char *line)
 {
     static const char *const names[] = {"none", "error", "warn", "info", "debug"};
@@ -32,7 +40,8 @@ static void log_to_stderr(void *opaque, enum ph_log_level level, const char *lin
     char when[48], host[65] = "?", rank[24] = "";
 
     write_time(when, sizeof(when));
-    gethostname(host, sizeof(host) - 1);
+    gethostname(host, sizeof(host) - 1); // which may have any bytes
+    make_plain(host);
     if (report->rank >= 0)
         snprintf(rank, sizeof(rank), " rank %d", report->rank);
     // One call, so that lines of several threads do not mix.
@@ -56,13 +65,11 @@ void phi_report_fini(struct phi_report *report)
     pthread_mutex_destroy(&report->lock);
 }
 
-// One line stays one line, and is nothing to a terminal: parts of it may come from another process.
+// One line stays one line.
 static void write_line(char *line, size_t size, const char *format, va_list args)
 {
     vsnprintf(line, size, format, args);
-    for (; *line; line++)
-        if ((unsigned char)*line < 0x20 || *line == 0x7f)
-            *line = '?';
+    make_plain(line);
 }
 
 static void keep(struct phi_report *report, const char *line)

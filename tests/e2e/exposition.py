@@ -104,9 +104,10 @@ def main():
         self_test()
         return
     try:
-        series = read(sys.stdin.read())
-    except Wrong as wrong:
+        series = read(sys.stdin.buffer.read().decode("utf-8"))
+    except (Wrong, UnicodeDecodeError) as wrong:
         sys.exit(str(wrong))
+    sys.stdout.reconfigure(encoding="utf-8")
     for (name, labels), value in series.items():
         print("\t".join([name] + ["%s=%s" % label for label in labels] + ["%.17g" % value]))
 

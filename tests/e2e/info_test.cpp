@@ -381,6 +381,7 @@ TEST(InfoPrometheus, NamesHaveAnyCharacters)
     members[2].status.locked = 1;
     members[2].status.oldest_ms = -1;
     strcpy(members[0].capabilities.host, "line\nend");
+    strcpy(members[1].capabilities.host, "\xff\xed\xa0\x80\xf0\x9f\x98\x80\xc3");
     const job jobs[] = {one, two};
     testing::internal::CaptureStdout();
     jobs_print_prometheus(jobs, 2);
@@ -394,13 +395,15 @@ TEST(InfoPrometheus, NamesHaveAnyCharacters)
     const std::string first = "\tepoch=0\thost=line\nend\tjob=a\"b\\c,d=e\trank=0";
     const std::string last = "\tepoch=18446744073709551615\thost=\tjob=\xc3\xa4\\n\trank=0";
     EXPECT_HAS(out, "peerhop_up" + first + "\t1\n");
-    EXPECT_HAS(out, "peerhop_up\tepoch=0\thost=\tjob=a\"b\\c,d=e\trank=1\t0\n");
+    EXPECT_HAS(out,
+               "peerhop_up\tepoch=0\thost=????\xf0\x9f\x98\x80?\tjob=a\"b\\c,d=e\trank=1\t0\n");
     EXPECT_HAS(out, "peerhop_up" + last + "\t1\n");
     EXPECT_HAS(out, "peerhop_oldest_operation_seconds" + first + "\t1.5\n");
     EXPECT_HAS(out, "peerhop_ipc_bytes_total" + first + "\t9007199254740992\n");
     EXPECT_HAS(out, "peerhop_launches_total" + last + "\t0\n");
     EXPECT_EQ(lines_with(out, "peerhop_kept_channels" + last), "") << "it could not look";
-    EXPECT_EQ(lines_with(out, "rank=1"), "peerhop_up\tepoch=0\thost=\tjob=a\"b\\c,d=e\trank=1\t0\n")
+    EXPECT_EQ(lines_with(out, "rank=1"),
+              "peerhop_up\tepoch=0\thost=????\xf0\x9f\x98\x80?\tjob=a\"b\\c,d=e\trank=1\t0\n")
         << "nothing else is known of who is silent";
 }
 
