@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "check_rank.h"
 #include "child.h"
 #include "cuda/device.h"
 #include "private_store.h"

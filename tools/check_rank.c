@@ -11,7 +11,8 @@
 #include <peerhop/transfer.h>
 
 #include "base/clock.h"
-#include "check_pairs.h"
+#include "base/report.h"
+#include "check_rank.h"
 #include "cuda/device.h"
 
 #define SIZE        ((size_t)1 << 20) // of a message by the copy engines and by copying kernels
@@ -106,7 +107,7 @@ static int fill(struct rank *rank, int peer)
 static int meet(struct rank *rank, int peer)
 {
     const struct ph_operation operation = {
-        .op_id = 2 * METHODS,
+        .op_id = (uint64_t)2 * METHODS,
         .peer = peer,
         .role = rank->rank < peer ? PH_ROLE_SENDER : PH_ROLE_RECEIVER,
         .buffer = rank->memory,
@@ -138,14 +139,15 @@ static int exchange(struct rank *rank, int peer)
                 .limits = &methods[m].limits,
             };
     }
-    const int rc = ph_exchange(rank->context, operations[0], 2 * METHODS, (void *)rank->channels);
+    const int rc =
+        ph_exchange(rank->context, operations[0], (size_t)2 * METHODS, (void *)rank->channels);
     return rc ? failed(rank, rc, "no path to the other") : 0;
 }
 
 // Whether messages by kernels are none here: then they would go by the copy engine.
 static bool is_without_kernels(struct rank *rank, int method)
 {
-    struct ph_path_report report;
+    struct ph_path_report report = {0};
 
     if (!methods[method].kernels)
         return false;
@@ -273,7 +275,7 @@ static int open_rank(struct rank *rank, const char *store, const char *libcuda)
     rc = phi_device_open(&rank->report, libcuda, rank->rank, phi_deadline(DEADLINE_MS),
                          &rank->device);
     if (rc == 0)
-        rc = phi_device_alloc(rank->device, 2 * METHODS * SIZE, &memory);
+        rc = phi_device_alloc(rank->device, SIZE * 2 * METHODS, &memory);
     rank->memory = memory;
     rank->bytes = malloc(SIZE);
     if (rc == 0 && !rank->bytes)
