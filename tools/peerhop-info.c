@@ -523,31 +523,30 @@ static bool read_number(const char *text, uint64_t low, uint64_t high, uint64_t 
 // take_option: false where its value is none.
 static bool take_option(struct job_options *options, int option)
 {
+    const char *value = optarg ? optarg : ""; // only --job goes without one
     uint64_t number;
 
     switch (option) {
     case 'j':
         options->asked = true;
-        if (!optarg)
-            return true;
-        snprintf(options->job.name, sizeof(options->job.name), "%s", optarg);
-        return optarg[0] && strlen(optarg) <= 100 && !strpbrk(optarg, " \t\r\n{}");
+        snprintf(options->job.name, sizeof(options->job.name), "%s", value);
+        return !optarg || (value[0] && strlen(value) <= 100 && !strpbrk(value, " \t\r\n{}"));
     case 'e':
         options->epoch = true;
-        return read_number(optarg, 0, UINT64_MAX, &options->job.epoch);
+        return read_number(value, 0, UINT64_MAX, &options->job.epoch);
     case 's':
         free(options->store);
         if (asprintf(&options->store, "PEERHOP_STORE=%s", hide_password(optarg)) < 0)
             options->store = NULL;
         return options->store;
     case 't':
-        if (!read_number(optarg, 1, 86400000, &number))
+        if (!read_number(value, 1, 86400000, &number))
             return false;
         options->job.timeout_ms = (int64_t)number;
         return true;
     case 'o':
-        options->json = strcmp(optarg, "json") == 0;
-        options->prometheus = strcmp(optarg, "prometheus") == 0;
+        options->json = strcmp(value, "json") == 0;
+        options->prometheus = strcmp(value, "prometheus") == 0;
         return options->json || options->prometheus;
     default:
         return false;
