@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "job_found.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -43,11 +45,10 @@ static bool is_lack(int rc)
     return rc == -EMFILE || rc == -ENFILE || rc == -ENOMEM;
 }
 
-// Whoever has ended meanwhile, and other users, are none of ours. -EAGAIN: so many have knocked at
-// one that does not answer that there is no room for us.
-static void ask(void *opaque, const char *name)
+// Names that are none of a rank's, whoever has ended meanwhile, and other users, are none of ours.
+// -EAGAIN: so many have knocked at one that does not answer that there is no room for us.
+static void ask(struct asking *asking, const char *name)
 {
-    struct asking *asking = opaque;
     struct ucred credentials = {0};
     socklen_t size = sizeof credentials;
     int socket = -1;
@@ -70,6 +71,44 @@ static void ask(void *opaque, const char *name)
         rc = send_question(socket, PHI_NODE_STATUS);
     grown[asking->count++] =
         (struct asked){.socket = socket, .process = (uint32_t)credentials.pid, .rc = rc};
+}
+
+// Connections have their listener's name as well.
+#define LISTENS 0x10000u // of the flags in /proc/net/unix
+
+// Those of this network namespace. 0, -errno: the kernel does not list them.
+static int ask_abstract(struct asking *asking)
+{
+    FILE *file = fopen("/proc/net/unix", "re");
+    char *line = NULL;
+    size_t size = 0;
+    if (file == NULL)
+        return -errno;
+    while (getline(&line, &size, file) >= 0) {
+        unsigned flags;
+        char name[109];
+        if (sscanf(line, "%*s %*s %*s %x %*s %*s %*s %108s", &flags, name) == 2 &&
+            (flags & LISTENS) && name[0] == '@')
+            ask(asking, name);
+    }
+    free(line);
+    fclose(file);
+    return 0;
+}
+
+// What ranks that were killed have left in the folder refuses.
+static void ask_directory(struct asking *asking, const char *directory)
+{
+    DIR *folder = opendir(directory);
+    const struct dirent *entry;
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+        char path[108];
+        int n = snprintf(path, sizeof path, "%s/%.40s", directory, entry->d_name);
+        if (n > 0 && (size_t)n < sizeof path)
+            ask(asking, path);
+    }
+    if (folder != NULL)
+        closedir(folder);
 }
 
 static int hear(const struct asked *asked, enum phi_node_type type, void *into, size_t size,
@@ -176,10 +215,12 @@ int jobs_find(struct found *found, const struct phi_config *config, struct phi_r
     const int64_t deadline = phi_deadline(timeout_ms);
     *found = (struct found){0};
     phi_capabilities_fill(&here, NULL, 0);
-    int rc = phi_node_each(config->socket_directory, ask, &asking);
+    int rc = ask_abstract(&asking);
     if (rc)
         return phi_fail(report, rc, "the sockets of this node cannot be listed: %s",
                         ph_strerror(rc));
+    if (config->socket_directory[0] != 0)
+        ask_directory(&asking, config->socket_directory);
     rc = asking.rc;
     for (size_t i = 0; i < asking.count; i++) {
         struct asked *asked = &asking.list[i];

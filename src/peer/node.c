@@ -166,46 +166,6 @@ void phi_node_unlisten(const char *name)
         unlink(name);
 }
 
-static void each_in_directory(const char *directory, void (*visit)(void *, const char *),
-                              void *opaque)
-{
-    DIR *folder = opendir(directory);
-    const struct dirent *entry;
-    while (folder != NULL && (entry = readdir(folder)) != NULL) {
-        char path[108];
-        int n = snprintf(path, sizeof path, "%s/%.40s", directory, entry->d_name);
-        if (n > 0 && (size_t)n < sizeof path && is_ours(path))
-            visit(opaque, path);
-    }
-    if (folder != NULL)
-        closedir(folder);
-}
-
-// Connections have their listener's name as well.
-#define LISTENS 0x10000u // of the flags in /proc/net/unix
-
-int phi_node_each(const char *directory, void (*visit)(void *opaque, const char *name),
-                  void *opaque)
-{
-    FILE *file = fopen("/proc/net/unix", "re");
-    if (file == NULL)
-        return -errno;
-    char *line = NULL;
-    size_t size = 0;
-    while (getline(&line, &size, file) >= 0) {
-        unsigned flags;
-        char name[109];
-        if (sscanf(line, "%*s %*s %*s %x %*s %*s %*s %108s", &flags, name) == 2 &&
-            (flags & LISTENS) && name[0] == '@' && is_ours(name))
-            visit(opaque, name);
-    }
-    free(line);
-    fclose(file);
-    if (directory[0] != 0)
-        each_in_directory(directory, visit, opaque);
-    return 0;
-}
-
 static bool read_numbers(const char *path, unsigned long numbers[3], size_t count)
 {
     char text[128], *at = text;

@@ -120,13 +120,6 @@ int phi_node_listen(struct phi_report *report, const char *directory, uint32_t n
 // unlisten removes the name of a path socket; the descriptor is the caller's to close.
 void phi_node_unlisten(const char *name);
 
-// phi_node_each calls visit with the name of each socket of phi_node_listen's that this process can
-// reach: those that listen under an abstract name of its network namespace, and path sockets in
-// `directory` where that is not empty, of which some may be dead. Of other users' sockets, too. 0,
-// -errno: the kernel does not list them.
-int phi_node_each(const char *directory, void (*visit)(void *opaque, const char *name),
-                  void *opaque);
-
 // phi_node_trusts: whether the other end of a connection runs as the same user (the effective uid
 // that it had when it connected, or began to listen); false with errno.
 bool phi_node_trusts(int socket);
