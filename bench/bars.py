@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Measures what the project promises, and says which promise holds here: bench/bars.py [--perf PROGRAM] [host] [net] [gpu].
 
-Without names: host memory, the net between ranks on host memory, and GPUs where there are two or more. Writes Markdown for docs/performance.md to the
+Without names: host memory, the net between ranks on host memory, and GPUs where there are two or more. Writes Markdown for a page of docs/measurements/ to the
 standard output. Exits 1 where a bar is missed.
 """
 import argparse

@@ -6,12 +6,17 @@
 #include "beside.h"
 
 const struct bench_case *const bench_case_table[] = {
-    &bench_put_latency, &bench_put_bandwidth,  &bench_put_bidirectional, &bench_put_rate,
-    &bench_put_batch,   &bench_get_latency,    &bench_get_bandwidth,     &bench_get_bidirectional,
-    &bench_get_rate,    &bench_send_latency,   &bench_send_bandwidth,    &bench_send_bidirectional,
-    &bench_send_rate,   &bench_unbound_latency, &bench_unbound_bandwidth,
-    &bench_unbound_bidirectional, &bench_signal_latency, &bench_exchange_cold,     &bench_exchange_hit,
-    &bench_import,      &bench_overlap_case,
+    &bench_put_latency,       &bench_put_bandwidth,
+    &bench_put_bidirectional, &bench_put_rate,
+    &bench_put_batch,         &bench_get_latency,
+    &bench_get_bandwidth,     &bench_get_bidirectional,
+    &bench_get_rate,          &bench_send_latency,
+    &bench_send_bandwidth,    &bench_send_bidirectional,
+    &bench_send_rate,         &bench_unbound_latency,
+    &bench_unbound_bandwidth, &bench_unbound_bidirectional,
+    &bench_signal_latency,    &bench_exchange_cold,
+    &bench_exchange_hit,      &bench_import,
+    &bench_overlap_case,
 };
 
 const size_t bench_case_count = sizeof(bench_case_table) / sizeof(bench_case_table[0]);

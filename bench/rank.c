@@ -115,7 +115,7 @@ static void bind_to_core(const struct bench *bench)
 }
 
 // A GPU may map all of an allocation that is no multiple of 2 MiB by smaller pages, and copies
-// slower then (docs/performance.md).
+// slower then (docs/measurements/2026-11-20.md, "Whole pages").
 static size_t whole_pages(size_t size)
 {
     const size_t page = (size_t)2 << 20;

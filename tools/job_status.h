@@ -19,10 +19,12 @@ enum member_state {
     MEMBER_SILENT,    // has not answered in time: stopped, starved or stuck
     MEMBER_EXITED,    // nobody listens at its socket
     MEMBER_ELSEWHERE, // on another node
-    MEMBER_APART,     // in another network namespace, where its socket has its name: it cannot be asked from here
-    MEMBER_FOREIGN,   // of another user
-    MEMBER_REFUSES,   // see `why`
-    MEMBER_ABSENT,    // no record: it has not come, or has left; of jobs that were found: not on this node
+    // in another network namespace, where its socket has its name: it cannot be asked from here
+    MEMBER_APART,
+    MEMBER_FOREIGN, // of another user
+    MEMBER_REFUSES, // see `why`
+    // no record: it has not come, or has left; of jobs that were found: not on this node
+    MEMBER_ABSENT,
     MEMBER_STATES,
 };
 

@@ -40,26 +40,28 @@ struct ph_limits {
 
 // What an operation asks for beside its data, in `flags`; the ranks need not ask for the same.
 enum ph_operation_flags {
-    // This rank's GPU computes nothing for the operation: its puts, gets and messages launch no kernel. The
-    // copy engine moves the data, and streams wait by memory operations; a message takes some 20 us
-    // instead of 5, and does not slow down what computes beside it (docs/performance.md). For bound
-    // operations of which a buffer lies in a device. (Between ranks that share a device the driver may copy by a
-    // kernel of its own.) Messages (send, recv, signals, waits) need CUDA_DEVICE_MAX_CONNECTIONS=32 before
-    // CUDA is initialised, and a process that has no more streams than that, branches of graphs that
-    // run at once among them: what waits by a memory operation holds up the streams with which it shares a
-    // hardware queue. Of a context at most 16 streams wait so (-EAGAIN); graphs nobody counts. Calls return -ENOTSUP with a
-    // sentence without these connections, without stream memory operations of the device, over the net, between two
-    // buffers of host memory, and from a group of such messages and others.
+    // This rank's GPU computes nothing for the operation: its puts, gets and messages launch no
+    // kernel. The copy engine moves the data, and streams wait by memory operations; a message
+    // takes some 20 us instead of 5, and does not slow down what computes beside it
+    // (docs/performance.md). For bound operations of which a buffer lies in a device. (Between
+    // ranks that share a device the driver may copy by a kernel of its own.) Messages (send, recv,
+    // signals, waits) need CUDA_DEVICE_MAX_CONNECTIONS=32 before CUDA is initialised, and a process
+    // that has no more streams than that, branches of graphs that run at once among them: what
+    // waits by a memory operation holds up the streams with which it shares a hardware queue. Of a
+    // context at most 16 streams wait so (-EAGAIN); graphs nobody counts. Calls return -ENOTSUP
+    // with a sentence without these connections, without stream memory operations of the device,
+    // over the net, between two buffers of host memory, and from a group of such messages and
+    // others.
     PH_ZERO_SM = 1,
 };
 
 // One communication that both ranks name alike: by op_id, each other's rank and matching roles. The
 // buffers may differ in size and place, and may be any part of an allocation: device memory of the
 // context's device from cudaMalloc, cuMemCreate or an exportable pool, or memory of
-// ph_host_alloc/ph_host_register. Without a buffer, at both ranks, the channel is unbound: each send
-// and receive names its memory (ph_send_from, ph_recv_into), which may be any. An unbound operation of
-// role both may name this rank itself as the peer: it needs no other rank, and yields a channel at once,
-// one for each op_id, for the sends and receives of a ph_group.
+// ph_host_alloc/ph_host_register. Without a buffer, at both ranks, the channel is unbound: each
+// send and receive names its memory (ph_send_from, ph_recv_into), which may be any. An unbound
+// operation of role both may name this rank itself as the peer: it needs no other rank, and yields
+// a channel at once, one for each op_id, for the sends and receives of a ph_group.
 struct ph_operation {
     uint64_t op_id;
     int peer;
@@ -67,8 +69,8 @@ struct ph_operation {
     enum ph_protocol protocol;
     void *buffer; // or NULL
     size_t size;  // bytes, > 0; 0 without a buffer
-    // Of what this rank sends: fixed per direction by its sender, a receiver's are ignored. NULL: the
-    // context's. Read by the call. The same operation with other limits is another channel. A
+    // Of what this rank sends: fixed per direction by its sender, a receiver's are ignored. NULL:
+    // the context's. Read by the call. The same operation with other limits is another channel. A
     // PEERHOP_METHOD that is not auto comes before them.
     const struct ph_limits *limits;
     uint32_t flags; // enum ph_operation_flags. The same operation with others is another channel
@@ -84,15 +86,16 @@ struct ph_exchange_request;
 // (ph_channel_close). On failure no channel is written; operations that both ranks completed are
 // kept in the cache and the others may be exchanged again. Blocks at most the context's deadline.
 // Any thread; exchanges of different keys (peer, op_id, role) may run at once. Errors: -EINVAL
-// (peer, role, size, flags), -EALREADY (a key is in another unfinished exchange), -ETIMEDOUT (who did not
-// come, and what was seen last), PH_ECROSSED (not told of ranks that exchange in several threads,
-// one of which may come), PH_ENOPATH (why each path was not taken), PH_EKIND, PH_EMISMATCH (the
-// ranks have another number of ranks, PEERHOP_CHANNELS or version of the library, one names a buffer
-// for an operation and the other none, or they name roles that do not match: at once; where another thread of either process may come in the role that
-// does, at the deadline, and the log says it at once), PH_EPEER, PH_ESTORE, PH_EDRIVER, -EPERM (the
-// peer's process is of another user), -ENOSPC (all PEERHOP_CHANNELS channels or
-// keys of a pair are held: the sentence says by what; or all PEERHOP_NET_STAGING bytes are), -ESTALE
-// (a buffer was released meanwhile), -ENOMEM, -EMFILE, PH_EFORKED. Since 0.1.
+// (peer, role, size, flags), -EALREADY (a key is in another unfinished exchange), -ETIMEDOUT (who
+// did not come, and what was seen last), PH_ECROSSED (not told of ranks that exchange in several
+// threads, one of which may come), PH_ENOPATH (why each path was not taken), PH_EKIND, PH_EMISMATCH
+// (the ranks have another number of ranks, PEERHOP_CHANNELS or version of the library, one names a
+// buffer for an operation and the other none, or they name roles that do not match: at once; where
+// another thread of either process may come in the role that does, at the deadline, and the log
+// says it at once), PH_EPEER, PH_ESTORE, PH_EDRIVER, -EPERM (the peer's process is of another
+// user), -ENOSPC (all PEERHOP_CHANNELS channels or keys of a pair are held: the sentence says by
+// what; or all PEERHOP_NET_STAGING bytes are), -ESTALE (a buffer was released meanwhile), -ENOMEM,
+// -EMFILE, PH_EFORKED. Since 0.1.
 PH_API int ph_exchange(struct ph_context *context, const struct ph_operation *ops, size_t n,
                        struct ph_channel **channels);
 
@@ -117,18 +120,18 @@ PH_API int ph_exchange_finish(struct ph_exchange_request **request, struct ph_ch
 // PH_EPEER, PH_EBROKEN: some of that was left out, as the peer ended or released its buffer
 // before, or a call failed half-way; once it says so it stays so. PH_EABORTED, PH_EFENCED: this
 // rank gave up by itself, or was expelled, and nothing is said of its messages; PH_EABORTED,
-// PH_EMISMATCH likewise of an unbound channel that was aborted, or had a message of two sizes. Of what this end
-// has itself read from the peer's buffer where that is mapped (ph_get, ph_copy, ph_recv of the get
-// protocol) it is 0 where the peer had not given the channel up when this was asked. Calls that
-// were refused, and what kernels of the application do by a device channel, are no part of it:
-// they have said so. Never waits for a peer; any thread. Errors: -EINVAL (NULL), PH_EFORKED. Since
-// 0.1.
+// PH_EMISMATCH likewise of an unbound channel that was aborted, or had a message of two sizes. Of
+// what this end has itself read from the peer's buffer where that is mapped (ph_get, ph_copy,
+// ph_recv of the get protocol) it is 0 where the peer had not given the channel up when this was
+// asked. Calls that were refused, and what kernels of the application do by a device channel, are
+// no part of it: they have said so. Never waits for a peer; any thread. Errors: -EINVAL (NULL),
+// PH_EFORKED. Since 0.1.
 PH_API int ph_channel_status(struct ph_channel *channel);
 
 // ph_channel_ended returns 0 as long as the channel can be used, or, with a sentence, why it
 // cannot be any more: -ESTALE (a buffer was released), PH_EPEER, PH_EBROKEN, PH_EABORTED,
-// PH_EFENCED, PH_EMISMATCH. What had come before it does not say. Never waits for a peer; any thread. Errors:
-// -EINVAL (NULL), PH_EFORKED. Since 0.1.
+// PH_EFENCED, PH_EMISMATCH. What had come before it does not say. Never waits for a peer; any
+// thread. Errors: -EINVAL (NULL), PH_EFORKED. Since 0.1.
 PH_API int ph_channel_ended(struct ph_channel *channel);
 
 // ph_channel_abort ends one unbound channel, at both ends: calls on it return PH_EABORTED with the
@@ -144,12 +147,12 @@ PH_API int ph_channel_abort(struct ph_channel *channel, const char *reason);
 // and no captured graph holds stays in the cache, for the next exchange of the operation with the
 // same buffers, but makes way where PEERHOP_CHANNELS of the pair are in use. After its last handle
 // is closed a channel must not be used until an exchange has returned it again. Does not wait; any
-// thread. Errors: -EINVAL (NULL, no handle left), -EBUSY (the last one, and device channels have not
-// been given back), PH_EFORKED. Since 0.1.
+// thread. Errors: -EINVAL (NULL, no handle left), -EBUSY (the last one, and device channels have
+// not been given back), PH_EFORKED. Since 0.1.
 PH_API int ph_channel_close(struct ph_channel *channel);
 
-// The peer and op id of a channel, and the sizes of the two buffers in bytes, 0 without any. Never block; any
-// thread. Since 0.1.
+// The peer and op id of a channel, and the sizes of the two buffers in bytes, 0 without any. Never
+// block; any thread. Since 0.1.
 PH_API int ph_channel_peer(const struct ph_channel *channel);
 PH_API uint64_t ph_channel_op_id(const struct ph_channel *channel);
 PH_API size_t ph_channel_local_size(const struct ph_channel *channel);
@@ -158,14 +161,16 @@ PH_API size_t ph_channel_peer_size(const struct ph_channel *channel);
 // How one direction of a channel moves bytes, and why not otherwise. Strings live as long as the
 // library.
 struct ph_path_report {
-    const char *path;     // "ipc", "net", "self" where the peer is this rank, or "none" where this end
-                          // cannot reach the peer's buffer
+    // "ipc", "net", "self" where the peer is this rank, or "none" where this end cannot reach the
+    // peer's buffer
+    const char *path;
     const char *method;   // "ce", "memcpy", "rma", "staged", ... what large copies use; of unbound
                           // channels "ring", "bounce" (slower), "staged"; "none" without a path
     const char *protocol; // "put" or "get": of ph_send/ph_recv in this direction; "none" without
                           // such a role
-    const char *kind;     // handle kind of the import: "memfd", "cuda-ipc", "vmm-fd", "pool", "region",
-                          // "hmem", "dmabuf" (this rank's memory, as it is registered), "slots"
+    // handle kind of the import: "memfd", "cuda-ipc", "vmm-fd", "pool", "region", "hmem", "dmabuf"
+    // (this rank's memory, as it is registered), "slots"
+    const char *kind;
     size_t rejected_count;
     struct {
         const char *name;   // of a path, method or handle kind; "wide": ll of more than 8192 bytes
@@ -174,8 +179,9 @@ struct ph_path_report {
     } rejected[16];
     const char *flush; // what makes data that came over the net visible to the receiver's streams:
                        // "none" where nothing is needed, "driver", "driver_all", "read"
-    uint64_t ll_max; // bytes up to which a message goes by ll (a signal: 8192 at most), and by sm: as
-    uint64_t sm_max; // its sender says, and the channel has room; the receiver is told. 0: none does
+    // Bytes up to which a message goes by ll (a signal: 8192 at most), and by sm: as its sender
+    // says, and the channel has room; the receiver is told. 0: none does.
+    uint64_t ll_max, sm_max;
 };
 
 // ph_channel_path describes the direction from this rank to the peer (outgoing != 0) or from the
@@ -187,23 +193,23 @@ PH_API int ph_channel_path(struct ph_channel *channel, int outgoing, struct ph_p
 struct ph_device_channel;
 
 // ph_channel_device fills *device (device_types.h), with which kernels of the application put, get,
-// signal and wait on the channel (device.cuh); device_size is sizeof(struct ph_device_channel) of the
-// caller. It serves any number of launches and captured graphs. Until it is given back it pins the
-// channel as a captured graph does: at both ranks the channel keeps its place, a release of a buffer
-// is not DRAINED, the last handle cannot be closed, and the context not destroyed (-EBUSY). The caller
-// owns it, may copy it, and gives it back by ph_channel_device_release once for each success. Does not
-// wait; any thread. Errors: -EINVAL (NULL; device_size is not this library's: build the kernels with
-// its headers; the channel is closed), -ENOTSUP (a host context, an unbound channel), PH_ENOPATH (the channel goes over
-// the net, or this end, a sender, cannot reach the peer's buffer), PH_EKIND (a buffer is host memory),
-// why the channel has ended (ph_channel_ended), PH_EFORKED. *device is untouched on failure. Since
-// 0.1.
+// signal and wait on the channel (device.cuh); device_size is sizeof(struct ph_device_channel) of
+// the caller. It serves any number of launches and captured graphs. Until it is given back it pins
+// the channel as a captured graph does: at both ranks the channel keeps its place, a release of a
+// buffer is not DRAINED, the last handle cannot be closed, and the context not destroyed (-EBUSY).
+// The caller owns it, may copy it, and gives it back by ph_channel_device_release once for each
+// success. Does not wait; any thread. Errors: -EINVAL (NULL; device_size is not this library's:
+// build the kernels with its headers; the channel is closed), -ENOTSUP (a host context, an unbound
+// channel), PH_ENOPATH (the channel goes over the net, or this end, a sender, cannot reach the
+// peer's buffer), PH_EKIND (a buffer is host memory), why the channel has ended (ph_channel_ended),
+// PH_EFORKED. *device is untouched on failure. Since 0.1.
 PH_API int ph_channel_device(struct ph_channel *channel, struct ph_device_channel *device,
                              size_t device_size);
 
 // ph_channel_device_release gives a device channel back and clears *device. All kernels that were
-// given it must be over, and no graph with one may run again: the caller sees to that. Not after the
-// last handle was closed, whatever became of the peer meanwhile. Does not wait; any thread. Errors:
-// -EINVAL (NULL, nothing to give back), PH_EFORKED. Since 0.1.
+// given it must be over, and no graph with one may run again: the caller sees to that. Not after
+// the last handle was closed, whatever became of the peer meanwhile. Does not wait; any thread.
+// Errors: -EINVAL (NULL, nothing to give back), PH_EFORKED. Since 0.1.
 PH_API int ph_channel_device_release(struct ph_channel *channel, struct ph_device_channel *device);
 
 #ifdef __cplusplus

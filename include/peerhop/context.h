@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A context is a rank's membership of a job: its device, its store, its threads and everything it owns.
+// A context is a rank's membership of a job: its device, its store, its threads and everything it
+// owns.
 #ifndef PEERHOP_CONTEXT_H
 #define PEERHOP_CONTEXT_H
 
@@ -16,14 +17,16 @@ extern "C" {
 
 struct ph_context;
 
-// What a context is made of. A member that is zero takes its value from the environment and then from its
-// default; `peerhop-info --config` prints every variable with its range. Strings are copied.
+// What a context is made of. A member that is zero takes its value from the environment and then
+// from its default; `peerhop-info --config` prints every variable with its range. Strings are
+// copied.
 struct ph_context_params {
     size_t struct_size; // sizeof(struct ph_context_params); 0 means the first published layout
 
-    // This rank and how many there are. ranks == 0: both from PEERHOP_RANK and PEERHOP_RANKS, else from the
-    // launcher: torchrun, Open MPI, MPICH and others with PMI, PMIx, srun (docs/launchers.md). Of both variables one
-    // alone is taken only with a launcher that says the same of it, or nothing: create fails where it says another.
+    // This rank and how many there are. ranks == 0: both from PEERHOP_RANK and PEERHOP_RANKS, else
+    // from the launcher: torchrun, Open MPI, MPICH and others with PMI, PMIx, srun
+    // (docs/launchers.md). Of both variables one alone is taken only with a launcher that says the
+    // same of it, or nothing: create fails where it says another.
     int rank;
     int ranks;
 
@@ -37,8 +40,9 @@ struct ph_context_params {
     const struct ph_store_callbacks *store_callbacks; // copied; its opaque must outlive the context
 
     // Names the job in the store. NULL: PEERHOP_JOB, else what the launcher set. With a store that
-    // others may share and no name, create fails. epoch (0: PEERHOP_EPOCH) parts runs of one job that are not to
-    // meet, and must be the same for all its ranks. Lives of a rank need none: the latest takes the place of others.
+    // others may share and no name, create fails. epoch (0: PEERHOP_EPOCH) parts runs of one job
+    // that are not to meet, and must be the same for all its ranks. Lives of a rank need none: the
+    // latest takes the place of others.
     const char *job;
     uint64_t epoch;
 
@@ -48,47 +52,51 @@ struct ph_context_params {
     void *log_opaque;
     enum ph_log_level log_level; // 0: PEERHOP_LOG, else PH_LOG_WARN
 
-    // Overrides of configuration variables for this context, "PEERHOP_NAME=value" each, ended by NULL.
+    // Overrides of configuration variables for this context, "PEERHOP_NAME=value" each, ended by
+    // NULL.
     const char *const *settings;
 
-    // Where create writes the sentence that explains its failure (there is no context to ask). May be NULL.
+    // Where create writes the sentence that explains its failure (there is no context to ask). May
+    // be NULL.
     char *error;
     size_t error_size;
 };
 
-// ph_context_create makes this process (or a part of it) a rank of the job: opens device and store, loads
-// kernels, starts the service thread and publishes the member record. It does not wait for other ranks.
-// The caller owns *context and ends it with ph_context_destroy. On failure *context is untouched.
-// Blocks at most the deadline; where it fails, one second more for the store and two for the device, to end what was
-// opened. Any thread; several contexts may live in one process.
-// Errors: -EINVAL (a parameter or variable out of range), -ENODEV (no such device), -ETIMEDOUT (the store does
-// not answer; a stream of this process waits, behind which the driver loads no kernels), PH_ESTORE, PH_EDRIVER,
-// PH_EFENCED, -ENOMEM, -EMFILE, -EAGAIN (no more threads); -ENOENT, -EACCES and the like of the password's file
-// and of PEERHOP_TABLE's. Since 0.1.
+// ph_context_create makes this process (or a part of it) a rank of the job: opens device and store,
+// loads kernels, starts the service thread and publishes the member record. It does not wait for
+// other ranks. The caller owns *context and ends it with ph_context_destroy. On failure *context is
+// untouched. Blocks at most the deadline; where it fails, one second more for the store and two for
+// the device, to end what was opened. Any thread; several contexts may live in one process.
+// Errors: -EINVAL (a parameter or variable out of range), -ENODEV (no such device), -ETIMEDOUT (the
+// store does not answer; a stream of this process waits, behind which the driver loads no kernels),
+// PH_ESTORE, PH_EDRIVER, PH_EFENCED, -ENOMEM, -EMFILE, -EAGAIN (no more threads); -ENOENT, -EACCES
+// and the like of the password's file and of PEERHOP_TABLE's. Since 0.1.
 PH_API int ph_context_create(const struct ph_context_params *params, struct ph_context **context);
 
-// ph_context_destroy ends the membership: waits until this rank's operations are done and until no peer's
-// stream touches this rank's buffers any more, unmaps what was imported, removes this rank's store keys and
-// ends the threads. The ranks may come in any order; channels, pending exchanges, and host memory of the
-// context end with it. Clears *context. NULL and *context == NULL are fine.
-// Blocks at most deadline_ms (0: the context's), and two seconds each for store and device. On -ETIMEDOUT, which names what still
-// runs and where (operations, peers, or a stream of the application's behind which the driver unmaps nothing; or that graphs
-// are left which captured calls on its channels: they and their executables must be destroyed before), the
-// context lives on and may be destroyed again; on -EBUSY, at once, where device channels of it have not been
-// given back (ph_channel_device_release).
-// It says to each peer whose pair with this rank has ended, or ends meanwhile, that the application knows of that. So copies
-// of such a peer that were held (see ph_context_abort, ph_context_expel) may still come into this rank's buffers
-// until destroy returns 0, while its own operations are finished, too. Those of its own that are held go on when the
-// peer's application knows, or the peer leaves or exits; until then destroy returns -ETIMEDOUT.
-// Must not run while another thread uses the context. Since 0.1.
+// ph_context_destroy ends the membership: waits until this rank's operations are done and until no
+// peer's stream touches this rank's buffers any more, unmaps what was imported, removes this rank's
+// store keys and ends the threads. The ranks may come in any order; channels, pending exchanges,
+// and host memory of the context end with it. Clears *context. NULL and *context == NULL are fine.
+// Blocks at most deadline_ms (0: the context's), and two seconds each for store and device. On
+// -ETIMEDOUT, which names what still runs and where (operations, peers, or a stream of the
+// application's behind which the driver unmaps nothing; or that graphs are left which captured
+// calls on its channels: they and their executables must be destroyed before), the context lives on
+// and may be destroyed again; on -EBUSY, at once, where device channels of it have not been given
+// back (ph_channel_device_release).
+// It says to each peer whose pair with this rank has ended, or ends meanwhile, that the application
+// knows of that. So copies of such a peer that were held (see ph_context_abort, ph_context_expel)
+// may still come into this rank's buffers until destroy returns 0, while its own operations are
+// finished, too. Those of its own that are held go on when the peer's application knows, or the
+// peer leaves or exits; until then destroy returns -ETIMEDOUT. Must not run while another thread
+// uses the context. Since 0.1.
 PH_API int ph_context_destroy(struct ph_context **context, int64_t deadline_ms);
 
-// ph_context_abort breaks every channel of this rank and tells its peers: streams that wait are released,
-// what they copy afterwards is undefined, later calls return PH_EABORTED here and PH_EBROKEN at the peers.
-// Waits of this rank's streams of which a copy into a peer's memory would follow stay until a call has told
-// the peer's application, or it leaves or exits.
-// Over the net it ends what peers read and write here before it returns, by closing the memory regions. Destroy is
-// still owed. Waits for no rank. Any thread. Since 0.1.
+// ph_context_abort breaks every channel of this rank and tells its peers: streams that wait are
+// released, what they copy afterwards is undefined, later calls return PH_EABORTED here and
+// PH_EBROKEN at the peers. Waits of this rank's streams of which a copy into a peer's memory would
+// follow stay until a call has told the peer's application, or it leaves or exits.
+// Over the net it ends what peers read and write here before it returns, by closing the memory
+// regions. Destroy is still owed. Waits for no rank. Any thread. Since 0.1.
 PH_API int ph_context_abort(struct ph_context *context, const char *reason);
 
 // What is known of a rank.
@@ -96,14 +104,17 @@ enum ph_peer_state {
     PH_PEER_UNKNOWN = 0, // no member record of it was read (it is read when an exchange names it)
     PH_PEER_KNOWN = 1,   // its record was read; not connected
     PH_PEER_LIVE = 2,    // connected
-    PH_PEER_SUSPECT = 3, // connected, and silent for PEERHOP_SUSPECT_MS: its process is stopped, starved or stuck.
-                         // Its device may still write: nothing is released or reused. It is LIVE again by itself
-                         // when its heartbeats resume
-    PH_PEER_BROKEN = 4,  // over for this rank, see `code`, but its process has not been seen to exit
+    // connected, and silent for PEERHOP_SUSPECT_MS: its process is stopped, starved or stuck. Its
+    // device may still write: nothing is released or reused. It is LIVE again by itself when its
+    // heartbeats resume
+    PH_PEER_SUSPECT = 3,
+    // over for this rank, see `code`, but its process has not been seen to exit
+    PH_PEER_BROKEN = 4,
     PH_PEER_EXPELLED = 5, // the same, by expulsion
-    PH_PEER_GONE = 6,    // it exited or left
+    PH_PEER_GONE = 6,     // it exited or left
 };
 
+// What this rank knows of another.
 struct ph_peer_report {
     enum ph_peer_state state;
     int code;             // what calls that need it return, 0 while it can be used
@@ -112,31 +123,36 @@ struct ph_peer_report {
     uint32_t process;     // its id, in its own PID namespace; 0: unknown
 };
 
-// ph_context_peer reports what this rank knows of another. report_size is sizeof(struct ph_peer_report) of the caller.
-// It is no answer to "may I reuse a buffer that the rank was reading or writing?": a code from a call on the channel is
-// (ph_channel_ended), which the rank can see, and fails by.
-// Errors: -EINVAL (no such rank, or the own one), PH_EFORKED. Does not block; any thread. Since 0.1.
+// ph_context_peer reports what this rank knows of another. report_size is sizeof(struct
+// ph_peer_report) of the caller. It is no answer to "may I reuse a buffer that the rank was reading
+// or writing?": a code from a call on the channel is (ph_channel_ended), which the rank can see,
+// and fails by.
+// Errors: -EINVAL (no such rank, or the own one), PH_EFORKED. Does not block; any thread. Since
+// 0.1.
 PH_API int ph_context_peer(struct ph_context *context, int rank, struct ph_peer_report *report,
                            size_t report_size);
 
-// ph_context_expel ends the membership of a SUSPECT's present life, for all ranks. Survivors' channels with it return
-// PH_EPEER; waits of their streams are released, but those of which a copy into the suspect's memory would follow stay
-// until its application was told, or it exited. It finds itself fenced as soon as it runs again: every exchange,
-// call on a channel, expulsion, and wait for a release fails with PH_EFENCED, and tells it; so do, once, where they would
-// wait, ph_queue_synchronize, ph_reap and ph_host_free. ph_context_destroy takes it for told. Until then its peers'
-// streams may be held: who waits for streams of a device alone asks ph_channel_ended. What it shares is quarantined: a later life
-// of the rank is met, and a survivor's destroy goes on, only after it has acknowledged (none of its streams touches any
-// of it) or exited. Two ranks that suspect each other may expel each other; who may expel whom is the application's to
-// agree on.
-// Returns 0 also where the rank exited, left or was expelled already. Blocks at most the context's deadline. Any thread.
-// Errors: -EINVAL (no such rank, or the own one), -EBUSY (it is no SUSPECT), -ENOTCONN (never connected), PH_EFENCED,
-// PH_EFORKED; -ETIMEDOUT, PH_ESTORE: all connected ranks know, but the store could not be told: call again. Since 0.1.
+// ph_context_expel ends the membership of a SUSPECT's present life, for all ranks. Survivors'
+// channels with it return PH_EPEER; waits of their streams are released, but those of which a copy
+// into the suspect's memory would follow stay until its application was told, or it exited. It
+// finds itself fenced as soon as it runs again: every exchange, call on a channel, expulsion, and
+// wait for a release fails with PH_EFENCED, and tells it; so do, once, where they would wait,
+// ph_queue_synchronize, ph_reap and ph_host_free. ph_context_destroy takes it for told. Until then
+// its peers' streams may be held: who waits for streams of a device alone asks ph_channel_ended.
+// What it shares is quarantined: a later life of the rank is met, and a survivor's destroy goes on,
+// only after it has acknowledged (none of its streams touches any of it) or exited. Two ranks that
+// suspect each other may expel each other; who may expel whom is the application's to agree on.
+// Returns 0 also where the rank exited, left or was expelled already. Blocks at most the context's
+// deadline. Any thread. Errors: -EINVAL (no such rank, or the own one), -EBUSY (it is no SUSPECT),
+// -ENOTCONN (never connected), PH_EFENCED, PH_EFORKED; -ETIMEDOUT, PH_ESTORE: all connected ranks
+// know, but the store could not be told: call again. Since 0.1.
 PH_API int ph_context_expel(struct ph_context *context, int rank);
 
-// ph_context_error copies the sentence of the context's last failure into text (at most size bytes, always
-// ended by 0) and returns its length. A call that was given nothing of a context (a NULL context, channel, queue or
-// request, or a group without any channel) fails with -EINVAL and leaves the sentence of the failure before it. In a
-// forked child, where every call is refused, the sentence is that of PH_EFORKED. Does not block; any thread. Since 0.1.
+// ph_context_error copies the sentence of the context's last failure into text (at most size bytes,
+// always ended by 0) and returns its length. A call that was given nothing of a context (a NULL
+// context, channel, queue or request, or a group without any channel) fails with -EINVAL and leaves
+// the sentence of the failure before it. In a forked child, where every call is refused, the
+// sentence is that of PH_EFORKED. Does not block; any thread. Since 0.1.
 PH_API size_t ph_context_error(struct ph_context *context, char *text, size_t size);
 
 // Rank and number of ranks. Never block; any thread. Since 0.1.
@@ -169,16 +185,18 @@ PH_API const char *ph_context_device(const struct ph_context *context);
     X(net_operations, "copies issued on the net path")                                             \
     X(net_bytes, "bytes of those copies")                                                          \
     X(launches, "kernels launched, or captured to be")                                             \
-    X(device_bytes, "bytes of device memory that the library has, as it asked the driver for them")
+    X(device_bytes, "bytes of device memory that the library has, as it asked the driver for "     \
+                    "them")
 
+// What ph_context_counters copies.
 struct ph_counters {
 #define PH_COUNTER_MEMBER(member, meaning) uint64_t member;
     PH_COUNTER_MAP(PH_COUNTER_MEMBER)
 #undef PH_COUNTER_MEMBER
 };
 
-// ph_context_counters copies the counters; each is exact, together they are no snapshot. counters_size is
-// sizeof(struct ph_counters) of the caller. Never blocks; any thread. Since 0.1.
+// ph_context_counters copies the counters; each is exact, together they are no snapshot.
+// counters_size is sizeof(struct ph_counters) of the caller. Never blocks; any thread. Since 0.1.
 PH_API int ph_context_counters(struct ph_context *context, struct ph_counters *counters,
                                size_t counters_size);
 

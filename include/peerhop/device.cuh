@@ -32,12 +32,13 @@
 // What may be mixed. A put_signal of a size pairs with the peer's wait, or ph_wait, for that size,
 // and the peer's ph_put_signal with wait likewise; signal is put_signal of 0 bytes, as ph_signal
 // is. ll_put_signal pairs with ll_wait of the same size, ll_signal with ll_wait_value. Where
-// channel.out.lines (the sender's PEERHOP_LL_MAX, 8192 at most) is not 0, ll_put_signal and ll_wait of up to that
-// many bytes are the same message as put_signal and wait, and may be mixed with them and with
-// stream calls; so may ll_signal, whose value they drop, and ll_wait_value, to which they are the
-// offset they were given. A direction's signals, and its waits, are one sequence at each end: of one
-// port at a time, or of stream calls, each after what came before it has happened. ph_send and
-// ph_recv are not touched by any of this. Few signals are under way, as by ph_put_signal.
+// channel.out.lines (the sender's PEERHOP_LL_MAX, 8192 at most) is not 0, ll_put_signal and ll_wait
+// of up to that many bytes are the same message as put_signal and wait, and may be mixed with them
+// and with stream calls; so may ll_signal, whose value they drop, and ll_wait_value, to which they
+// are the offset they were given. A direction's signals, and its waits, are one sequence at each
+// end: of one port at a time, or of stream calls, each after what came before it has happened.
+// ph_send and ph_recv are not touched by any of this. Few signals are under way, as by
+// ph_put_signal.
 //
 // How messages go is the channel's affair: by lines and by copy through flags in device memory
 // where the channel has them, else by a word in host memory, which takes microseconds instead of
@@ -801,7 +802,8 @@ template <class Group> class ph_device_port
                          group_);
         group_.sync();
         if (group_.rank() == 0) {
-            phi_device::store_relaxed(out(&ph_device_lane::moved), moved + 1); // before the full word
+            // before the full word
+            phi_device::store_relaxed(out(&ph_device_lane::moved), moved + 1);
             phi_device::fence(); // all of the group's, gathered by the barrier
             phi_device::store_relaxed(at(channel_.out.peer, &ph_device_lane::full), 1);
         }

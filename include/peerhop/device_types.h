@@ -24,10 +24,11 @@ struct ph_device_way {
     uint64_t own, peer; // struct ph_device_lane here and at the peer; 0: the channel has no flags
     uint64_t slots;     // of lines: the peer's (outgoing), the own ones (incoming)
     uint64_t word;      // in host memory; 0: this rank has no part in the direction
-    uint64_t lines,
-        copy; // messages up to this many bytes go by lines, by copy; larger ones by word
+    // Messages up to so many bytes go by lines, and by copy; larger ones by word.
+    uint64_t lines, copy;
 };
 
+// A channel, as kernels know it.
 struct ph_device_channel {
     uint64_t local, remote;           // the two buffers; remote 0: this end cannot reach it
     uint64_t local_size, remote_size; // in bytes
@@ -42,10 +43,12 @@ struct ph_device_channel {
 #define PH_DEVICE_LL_REFRESH (1u << 30)
 #define PH_DEVICE_BLOCKS     128
 
+// The flags of one direction.
 struct ph_device_lane {
     uint32_t pushed, credit, taken;
     uint32_t moved, go, allowed;
-    uint32_t reserved[26]; // the first ones are of messages of several blocks, which kernels have not
+    // the first ones are of messages of several blocks, which kernels have not
+    uint32_t reserved[26];
     uint32_t full[PH_DEVICE_BLOCKS];
     uint64_t reserved_too[PH_DEVICE_BLOCKS];
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Peerhop: one hop from a GPU to its peer. This header includes all others but those for device code.
+// Peerhop: one hop from a GPU to its peer. This header includes all others but those for device
+// code.
 #ifndef PEERHOP_H
 #define PEERHOP_H
 

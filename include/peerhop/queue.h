@@ -13,26 +13,30 @@ extern "C" {
 
 struct ph_queue;
 
-// ph_queue_create makes a queue of a host context (-EINVAL in a device context). Operations enqueued on it run
-// in order: at once where the queue is empty and nothing must be waited for, by the thread that synchronises,
-// or by the queue's worker within a millisecond. The context owns what is left of it at its end.
-// One thread at a time may use a queue; several queues may run at once. Since 0.1.
+// ph_queue_create makes a queue of a host context (-EINVAL in a device context). Operations
+// enqueued on it run in order: at once where the queue is empty and nothing must be waited for, by
+// the thread that synchronises, or by the queue's worker within a millisecond. The context owns
+// what is left of it at its end. One thread at a time may use a queue; several queues may run at
+// once. Since 0.1.
 PH_API int ph_queue_create(struct ph_context *context, struct ph_queue **queue);
 
-// ph_queue_synchronize runs and waits until everything enqueued is done. At the deadline (0: the context's) it
-// returns -ETIMEDOUT, the sentence names the word and peer it waited for, and the queue goes on.
-// It also tells of a pair that has ended while both ranks live (an expulsion, an abort, a lost connection), once, where
-// no call has so far: operations of either rank may be held until it is known. The code is that of the pair (PH_EPEER,
-// PH_EBROKEN), or PH_EFENCED where this rank is fenced. It comes at once where operations of this rank are held or it is
-// fenced, else at the deadline in place of -ETIMEDOUT; the sentence names the rank, and the queue goes on: call again.
-// Errors: -EINVAL, -ETIMEDOUT, PH_EPEER, PH_EBROKEN, PH_EFENCED, PH_EFORKED. Since 0.1.
+// ph_queue_synchronize runs and waits until everything enqueued is done. At the deadline (0: the
+// context's) it returns -ETIMEDOUT, the sentence names the word and peer it waited for, and the
+// queue goes on. It also tells of a pair that has ended while both ranks live (an expulsion, an
+// abort, a lost connection), once, where no call has so far: operations of either rank may be held
+// until it is known. The code is that of the pair (PH_EPEER, PH_EBROKEN), or PH_EFENCED where this
+// rank is fenced. It comes at once where operations of this rank are held or it is fenced, else at
+// the deadline in place of -ETIMEDOUT; the sentence names the rank, and the queue goes on: call
+// again. Errors: -EINVAL, -ETIMEDOUT, PH_EPEER, PH_EBROKEN, PH_EFENCED, PH_EFORKED. Since 0.1.
 PH_API int ph_queue_synchronize(struct ph_queue *queue, int64_t deadline_ms);
 
-// ph_queue_host enqueues a call of fn(opaque). It runs on the thread that runs the queue and must not use the
-// queue. Errors: -EINVAL, -EAGAIN (the queue is full, see transfer.h), -ENOMEM. Since 0.1.
+// ph_queue_host enqueues a call of fn(opaque). It runs on the thread that runs the queue and must
+// not use the queue. Errors: -EINVAL, -EAGAIN (the queue is full, see transfer.h), -ENOMEM. Since
+// 0.1.
 PH_API int ph_queue_host(struct ph_queue *queue, void (*fn)(void *opaque), void *opaque);
 
-// ph_queue_destroy ends an idle queue and clears *queue; -EBUSY where operations are left. Since 0.1.
+// ph_queue_destroy ends an idle queue and clears *queue; -EBUSY where operations are left. Since
+// 0.1.
 PH_API int ph_queue_destroy(struct ph_queue **queue);
 
 #ifdef __cplusplus

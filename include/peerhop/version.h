@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The version of the headers that a program was compiled with, and of the library that it runs with.
+// The version of the headers that a program was compiled with, and of the library that it runs
+// with.
 #ifndef PEERHOP_VERSION_H
 #define PEERHOP_VERSION_H
 
@@ -14,7 +15,8 @@ extern "C" {
 // Every function of the API carries this: all other symbols of the library are hidden.
 #define PH_API __attribute__((visibility("default")))
 
-// ph_version returns the version of the running library, e.g. "0.1.0". Never blocks; any thread. Since 0.1.
+// ph_version returns the version of the running library, e.g. "0.1.0". Never blocks; any thread.
+// Since 0.1.
 PH_API const char *ph_version(void);
 
 #ifdef __cplusplus

@@ -6,8 +6,8 @@
 #include "api/check.h"
 #include "api/context_internal.h"
 #include "api/path_report.h"
+#include "api/loopback.h"
 #include "api/ranges.h"
-#include "api/self.h"
 #include "base/clock.h"
 #include "base/table.h"
 #include "ending/usable.h"
@@ -15,81 +15,81 @@
 #include "exchange/request.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "release/abort.h"
 #include "release/spent.h"
 #include "transfer/device_channel.h"
 
 // With itself a rank is sender and receiver, and has nothing to exchange.
-static int check_self(struct phi_peers *peers, const struct ph_operation *op, size_t i)
+static int check_self(struct phi_self *self, const struct ph_operation *op, size_t i)
 {
     if (op->buffer != NULL)
-        return phi_fail(peers->report, -EINVAL,
+        return phi_fail(self->report, -EINVAL,
                         "operation %zu: rank %d names itself as the peer, and a buffer: to itself "
                         "a rank sends on channels without one",
                         i, op->peer);
     if (op->role != PH_ROLE_BOTH)
-        return phi_fail(peers->report, -EINVAL,
+        return phi_fail(self->report, -EINVAL,
                         "operation %zu: rank %d names itself as the peer in role %d: it is both, "
                         "sender and receiver (%d)",
                         i, op->peer, (int)op->role, PH_ROLE_BOTH);
     return 0;
 }
 
-static int check_operation(struct phi_peers *peers, const struct ph_operation *op, size_t i)
+static int check_operation(struct phi_self *self, const struct ph_operation *op, size_t i)
 {
-    if (op->peer < 0 || op->peer >= peers->ranks)
-        return phi_fail(peers->report, -EINVAL, "operation %zu: there is no rank %d (%d ranks)", i,
-                        op->peer, peers->ranks);
+    if (op->peer < 0 || op->peer >= self->ranks)
+        return phi_fail(self->report, -EINVAL, "operation %zu: there is no rank %d (%d ranks)", i,
+                        op->peer, self->ranks);
     if (op->role < PH_ROLE_SENDER || op->role > PH_ROLE_BOTH)
-        return phi_fail(peers->report, -EINVAL, "operation %zu: role %d is none", i, (int)op->role);
+        return phi_fail(self->report, -EINVAL, "operation %zu: role %d is none", i, (int)op->role);
     if (op->limits != NULL && !phi_limits_valid(op->limits->ll_max, op->limits->sm_max))
         return phi_fail(
-            peers->report, -EINVAL,
+            self->report, -EINVAL,
             "operation %zu: ll_max is -1 to %d and sm_max at least -1, not %lld and %lld", i,
             PHI_TABLE_LL_MAX, (long long)op->limits->ll_max, (long long)op->limits->sm_max);
     if (op->protocol < PH_PROTOCOL_DEFAULT || op->protocol > PH_PROTOCOL_GET)
-        return phi_fail(peers->report, -EINVAL, "operation %zu: protocol %d is none", i,
+        return phi_fail(self->report, -EINVAL, "operation %zu: protocol %d is none", i,
                         (int)op->protocol);
     if (op->buffer != NULL && op->size == 0)
-        return phi_fail(peers->report, -EINVAL, "operation %zu: a buffer of no bytes", i);
+        return phi_fail(self->report, -EINVAL, "operation %zu: a buffer of no bytes", i);
     if (op->buffer == NULL && op->size != 0)
-        return phi_fail(peers->report, -EINVAL,
+        return phi_fail(self->report, -EINVAL,
                         "operation %zu: no buffer, but a size of %zu bytes: an operation without a "
                         "buffer has none",
                         i, op->size);
     if (op->flags & ~(uint32_t)PH_ZERO_SM)
-        return phi_fail(peers->report, -EINVAL, "operation %zu: flags %#x are none", i, op->flags);
+        return phi_fail(self->report, -EINVAL, "operation %zu: flags %#x are none", i, op->flags);
     if (op->flags & PH_ZERO_SM && op->buffer == NULL)
-        return phi_fail(peers->report, -EINVAL,
+        return phi_fail(self->report, -EINVAL,
                         "operation %zu: PH_ZERO_SM without a buffer: messages of any memory are "
                         "moved by kernels",
                         i);
-    return op->peer == peers->rank ? check_self(peers, op, i) : 0;
+    return op->peer == self->rank ? check_self(self, op, i) : 0;
 }
 
 // *selves: whether some are with this rank itself.
 static int check_exchange(struct ph_context *context, const struct ph_operation *ops, size_t n,
-                          bool *selves)
+                          bool *loopbacks)
 {
-    *selves = false;
+    *loopbacks = false;
     if (context == NULL)
         return -EINVAL;
-    if (phi_peers_forked(context->peers))
+    if (phi_self_forked(context->self))
         return PH_EFORKED;
     int rc = n > 0 ? phi_check_given(&context->report, ops, "an exchange's ops") : 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
-        rc = check_operation(context->peers, &ops[i], i);
-        *selves = *selves || (rc == 0 && ops[i].peer == context->peers->rank);
+        rc = check_operation(context->self, &ops[i], i);
+        *loopbacks = *loopbacks || (rc == 0 && ops[i].peer == context->self->rank);
     }
     return rc;
 }
 
-static int start(struct phi_peers *peers, const struct ph_operation *ops, size_t n, bool selves,
+static int start(struct phi_self *self, const struct ph_operation *ops, size_t n, bool loopbacks,
                  struct ph_exchange_request **request)
 {
-    return selves ? phi_self_start(peers, ops, n, request)
-                  : phi_exchange_start(peers, ops, n, request);
+    return loopbacks ? phi_loopback_start(self, ops, n, request)
+                     : phi_exchange_start(self, ops, n, request);
 }
 
 int ph_exchange(struct ph_context *context, const struct ph_operation *ops, size_t n,
@@ -97,27 +97,27 @@ int ph_exchange(struct ph_context *context, const struct ph_operation *ops, size
 {
     PHI_RANGE("ph_exchange", n);
     struct ph_exchange_request *request;
-    bool selves;
-    int rc = check_exchange(context, ops, n, &selves);
+    bool loopbacks;
+    int rc = check_exchange(context, ops, n, &loopbacks);
     if (rc == 0 && n > 0)
         rc = phi_check_given(&context->report, channels, "ph_exchange: channels");
     if (rc)
         return rc;
     int64_t deadline = phi_deadline(context->config.deadline_ms);
-    if ((rc = start(context->peers, ops, n, selves, &request)))
+    if ((rc = start(context->self, ops, n, loopbacks, &request)))
         return rc;
-    return phi_self_finish(request, channels, deadline);
+    return phi_loopback_finish(request, channels, deadline);
 }
 
 int ph_exchange_start(struct ph_context *context, const struct ph_operation *ops, size_t n,
                       struct ph_exchange_request **request)
 {
     PHI_RANGE("ph_exchange_start", n);
-    bool selves;
-    int rc = check_exchange(context, ops, n, &selves);
+    bool loopbacks;
+    int rc = check_exchange(context, ops, n, &loopbacks);
     if (rc == 0)
         rc = phi_check_given(&context->report, request, "ph_exchange_start: request");
-    return rc ? rc : start(context->peers, ops, n, selves, request);
+    return rc ? rc : start(context->self, ops, n, loopbacks, request);
 }
 
 int ph_exchange_finish(struct ph_exchange_request **request, struct ph_channel **channels,
@@ -126,23 +126,23 @@ int ph_exchange_finish(struct ph_exchange_request **request, struct ph_channel *
     PHI_RANGE("ph_exchange_finish", 0);
     if (request == NULL || *request == NULL)
         return -EINVAL;
-    struct phi_peers *peers = phi_exchange_peers(*request);
-    if (phi_peers_forked(peers))
+    struct phi_self *self = phi_exchange_peers(*request);
+    if (phi_self_forked(self))
         return PH_EFORKED;
-    int rc = phi_check_given(peers->report, channels, "ph_exchange_finish: channels");
-    if (rc || (rc = phi_check_deadline(peers->report, deadline_ms)))
+    int rc = phi_check_given(self->report, channels, "ph_exchange_finish: channels");
+    if (rc || (rc = phi_check_deadline(self->report, deadline_ms)))
         return rc;
-    int64_t deadline = phi_deadline(deadline_ms ? deadline_ms : peers->config->deadline_ms);
+    int64_t deadline = phi_deadline(deadline_ms ? deadline_ms : self->config->deadline_ms);
     struct ph_exchange_request *finished = *request;
     *request = NULL;
-    return phi_self_finish(finished, channels, deadline);
+    return phi_loopback_finish(finished, channels, deadline);
 }
 
 int ph_channel_status(struct ph_channel *channel)
 {
     if (channel == NULL)
         return -EINVAL;
-    if (phi_peers_forked(channel->peers))
+    if (phi_self_forked(channel->self))
         return PH_EFORKED;
     phi_check_mismatch(channel);
     return phi_channel_status(channel);
@@ -152,7 +152,7 @@ int ph_channel_ended(struct ph_channel *channel)
 {
     if (channel == NULL)
         return -EINVAL;
-    if (phi_peers_forked(channel->peers))
+    if (phi_self_forked(channel->self))
         return PH_EFORKED;
     phi_check_mismatch(channel);
     const int rc = phi_channel_ended(channel);
@@ -161,22 +161,22 @@ int ph_channel_ended(struct ph_channel *channel)
 
 int ph_channel_abort(struct ph_channel *channel, const char *reason)
 {
-    char why[sizeof channel->why];
+    char why[sizeof channel->live.why];
     if (channel == NULL)
         return -EINVAL;
-    struct phi_peers *peers = channel->peers;
-    if (phi_peers_forked(peers))
+    struct phi_self *self = channel->self;
+    if (phi_self_forked(self))
         return PH_EFORKED;
-    if (!channel->unbound)
-        return phi_fail(peers->report, -EINVAL,
+    if (!channel->fixed.unbound)
+        return phi_fail(self->report, -EINVAL,
                         "operation %llu with rank %d: ph_channel_abort is for channels without "
                         "buffers; of this one a buffer can be released (ph_release_start)",
                         (unsigned long long)channel->op_id, channel->peer->rank);
-    snprintf(why, sizeof why, "rank %d has aborted it: %s", peers->rank,
+    snprintf(why, sizeof why, "rank %d has aborted it: %s", self->rank,
              reason ? reason : "no reason given");
-    pthread_mutex_lock(&peers->lock);
+    pthread_mutex_lock(&self->lock);
     phi_channel_abort(channel, PH_EABORTED, why);
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     return 0;
 }
 
@@ -184,7 +184,7 @@ int ph_channel_close(struct ph_channel *channel)
 {
     if (channel == NULL)
         return -EINVAL;
-    return phi_peers_forked(channel->peers) ? PH_EFORKED : phi_channel_close(channel);
+    return phi_self_forked(channel->self) ? PH_EFORKED : phi_channel_close(channel);
 }
 
 int ph_channel_peer(const struct ph_channel *channel)
@@ -199,12 +199,12 @@ uint64_t ph_channel_op_id(const struct ph_channel *channel)
 
 size_t ph_channel_local_size(const struct ph_channel *channel)
 {
-    return channel && !channel->unbound ? channel->local_size : 0;
+    return channel && !channel->fixed.unbound ? channel->fixed.own.size : 0;
 }
 
 size_t ph_channel_peer_size(const struct ph_channel *channel)
 {
-    return channel && !channel->unbound ? channel->remote_size : 0;
+    return channel && !channel->fixed.unbound ? channel->fixed.theirs.size : 0;
 }
 
 int ph_channel_path(struct ph_channel *channel, int outgoing, struct ph_path_report *report,
@@ -212,7 +212,7 @@ int ph_channel_path(struct ph_channel *channel, int outgoing, struct ph_path_rep
 {
     if (channel == NULL)
         return -EINVAL;
-    int rc = phi_check_given(channel->peers->report, report, "ph_channel_path: report");
+    int rc = phi_check_given(channel->self->report, report, "ph_channel_path: report");
     if (rc)
         return rc;
     struct ph_path_report all;
@@ -226,18 +226,18 @@ int ph_channel_device(struct ph_channel *channel, struct ph_device_channel *devi
 {
     if (channel == NULL)
         return -EINVAL;
-    if (phi_peers_forked(channel->peers))
+    if (phi_self_forked(channel->self))
         return PH_EFORKED;
-    int rc = phi_check_given(channel->peers->report, device, "ph_channel_device: device");
+    int rc = phi_check_given(channel->self->report, device, "ph_channel_device: device");
     if (rc)
         return rc;
     if (device_size != sizeof *device)
-        return phi_fail(channel->peers->report, -EINVAL,
+        return phi_fail(channel->self->report, -EINVAL,
                         "the kernels were built with other headers: struct ph_device_channel has "
                         "%zu bytes there and %zu here",
                         device_size, sizeof *device);
     rc = phi_channel_check(channel);
-    if (rc == 0 && (channel->role & PH_ROLE_SENDER))
+    if (rc == 0 && (channel->fixed.role & PH_ROLE_SENDER))
         rc = phi_check_reach(channel);
     if (rc == 0)
         rc = phi_device_channel_open(channel, device);
@@ -248,9 +248,9 @@ int ph_channel_device_release(struct ph_channel *channel, struct ph_device_chann
 {
     if (channel == NULL)
         return -EINVAL;
-    if (phi_peers_forked(channel->peers))
+    if (phi_self_forked(channel->self))
         return PH_EFORKED;
-    int rc = phi_check_given(channel->peers->report, device, "ph_channel_device_release: device");
+    int rc = phi_check_given(channel->self->report, device, "ph_channel_device_release: device");
     if (rc == 0)
         rc = phi_device_channel_release(channel);
     if (rc == 0)

@@ -7,7 +7,7 @@
 #include "ending/usable.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "release/abort.h"
 #include "semaphore/words.h"
 
@@ -29,54 +29,57 @@ int phi_check_deadline(struct phi_report *report, int64_t deadline_ms)
 
 int phi_check_bound(const struct ph_channel *channel, const char *what)
 {
-    if (!channel->unbound)
+    if (!channel->fixed.unbound)
         return 0;
-    return phi_fail(channel->peers->report, -EINVAL,
-                    "operation %llu with rank %d: %s is for channels with buffers, and this one was "
-                    "exchanged without",
-                    (unsigned long long)channel->op_id, channel->peer->rank, what);
+    return phi_fail(
+        channel->self->report, -EINVAL,
+        "operation %llu with rank %d: %s is for channels with buffers, and this one was "
+        "exchanged without",
+        (unsigned long long)channel->op_id, channel->peer->rank, what);
 }
 
 int phi_check_range(const struct ph_channel *channel, size_t local_offset, size_t peer_offset,
                     size_t size)
 {
-    bool local = local_offset <= channel->local_size && size <= channel->local_size - local_offset;
-    bool peer = peer_offset <= channel->remote_size && size <= channel->remote_size - peer_offset;
+    bool local =
+        local_offset <= channel->fixed.own.size && size <= channel->fixed.own.size - local_offset;
+    bool peer = peer_offset <= channel->fixed.theirs.size &&
+                size <= channel->fixed.theirs.size - peer_offset;
     if (local && peer)
         return 0;
     return phi_fail(
-        channel->peers->report, -EINVAL,
+        channel->self->report, -EINVAL,
         "operation %llu with rank %d: %zu bytes at offset %zu do not fit %s buffer of %zu bytes",
         (unsigned long long)channel->op_id, channel->peer->rank, size,
         local ? peer_offset : local_offset, local ? "the peer's" : "the own",
-        local ? channel->remote_size : channel->local_size);
+        local ? channel->fixed.theirs.size : channel->fixed.own.size);
 }
 
 int phi_check_reach(const struct ph_channel *channel)
 {
-    if (channel->self || channel->remote != NULL || channel->route.link != NULL ||
-        channel->stage.is)
+    if (channel->fixed.loopback || channel->fixed.theirs.address != NULL ||
+        channel->fixed.route.link != NULL || channel->fixed.stage.is)
         return 0;
-    return phi_fail(channel->peers->report, PH_ENOPATH,
+    return phi_fail(channel->self->report, PH_ENOPATH,
                     "operation %llu: rank %d's buffer is not mapped here: %s",
                     (unsigned long long)channel->op_id, channel->peer->rank,
-                    phi_reason_text(channel->reach));
+                    phi_reason_text(channel->fixed.own.reach));
 }
 
 int phi_check_zero_sm(const struct ph_channel *channel, bool messages)
 {
-    if (!channel->zero_sm)
+    if (!channel->fixed.own.zero_sm)
         return 0;
-    const struct phi_device_info *info = phi_device_info(channel->peers->device);
-    struct phi_report *report = channel->peers->report;
+    const struct phi_device_info *info = phi_device_info(channel->self->device);
+    struct phi_report *report = channel->self->report;
     const unsigned long long op_id = (unsigned long long)channel->op_id;
     const int rank = channel->peer->rank;
-    if (channel->stage.is)
+    if (channel->fixed.stage.is)
         return phi_fail(report, -ENOTSUP,
                         "operation %llu with rank %d has PH_ZERO_SM, and goes over the net: there "
                         "kernels take part",
                         op_id, rank);
-    if (channel->local_kind == PHI_KIND_HOST && channel->remote_kind == PHI_KIND_HOST)
+    if (channel->fixed.own.kind == PHI_KIND_HOST && channel->fixed.theirs.kind == PHI_KIND_HOST)
         return phi_fail(report, -ENOTSUP,
                         "operation %llu with rank %d has PH_ZERO_SM, and both buffers are host "
                         "memory: the driver copies that in the call",
@@ -96,9 +99,9 @@ int phi_check_zero_sm(const struct ph_channel *channel, bool messages)
 
 int phi_check_get(const struct ph_channel *channel)
 {
-    if (!channel->stage.is || channel->stage.bells)
+    if (!channel->fixed.stage.is || channel->fixed.stage.bells)
         return 0;
-    return phi_fail(channel->peers->report, PH_ENOPATH,
+    return phi_fail(channel->self->report, PH_ENOPATH,
                     "operation %llu: ph_get from rank %d: what is staged over the net moves only "
                     "when its owner's stream sends it (ph_send, ph_put)",
                     (unsigned long long)channel->op_id, channel->peer->rank);
@@ -106,11 +109,11 @@ int phi_check_get(const struct ph_channel *channel)
 
 void phi_check_mismatch(struct ph_channel *channel)
 {
-    if (!channel->unbound || atomic_load(&channel->mine->mismatch) == 0)
+    if (!channel->fixed.unbound || atomic_load(&channel->fixed.own.line->mismatch) == 0)
         return;
-    pthread_mutex_lock(&channel->peers->lock);
+    pthread_mutex_lock(&channel->self->lock);
     phi_channel_mismatch(channel);
-    pthread_mutex_unlock(&channel->peers->lock);
+    pthread_mutex_unlock(&channel->self->lock);
 }
 
 bool phi_check_may_be_late(int rc)
@@ -120,8 +123,8 @@ bool phi_check_may_be_late(int rc)
 
 bool phi_check_ended(int rc)
 {
-    return phi_check_may_be_late(rc) || rc == PH_EBROKEN || rc == PH_EABORTED ||
-           rc == PH_EFENCED || rc == PH_EMISMATCH;
+    return phi_check_may_be_late(rc) || rc == PH_EBROKEN || rc == PH_EABORTED || rc == PH_EFENCED ||
+           rc == PH_EMISMATCH;
 }
 
 int phi_check_refused(struct ph_channel *channel, int rc)
@@ -131,7 +134,7 @@ int phi_check_refused(struct ph_channel *channel, int rc)
     int status = phi_channel_check(channel);
     if (status == 0)
         return rc;
-    return phi_refuse(channel->peers->report, status, "operation %llu with rank %d: %s",
+    return phi_refuse(channel->self->report, status, "operation %llu with rank %d: %s",
                       (unsigned long long)channel->op_id, channel->peer->rank,
                       status == -ESTALE ? "a buffer of the channel was released"
                                         : phi_channel_why(channel, status));

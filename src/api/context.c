@@ -13,7 +13,7 @@
 #include "ending/expel.h"
 #include "ending/heartbeat.h"
 #include "meeting/reap.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "service/leave.h"
 #include "service/open.h"
 #include "transfer/device_channel.h"
@@ -260,7 +260,7 @@ static int open_context(struct ph_context *context, const struct ph_context_para
     rc = open_device(context, ordinal, deadline);
     if (rc)
         return rc;
-    struct phi_peers_params peers = {
+    const struct phi_self_params own = {
         .report = &context->report,
         .counters = &context->counters,
         .config = &context->config,
@@ -275,9 +275,9 @@ static int open_context(struct ph_context *context, const struct ph_context_para
         .ranks = identity.ranks,
         .incarnation = phi_incarnation(0),
     };
-    rc = phi_peers_open(&peers, deadline, &context->peers);
+    rc = phi_self_open(&own, deadline, &context->self);
     if (rc == 0)
-        rc = phi_issue_prepare(context->peers);
+        rc = phi_issue_prepare(context->self);
     if (rc == 0)
         phi_log(&context->report, PH_LOG_INFO, "rank %d of %d, job %s, epoch %llu, on %s",
                 identity.rank, identity.ranks, identity.job, (unsigned long long)identity.epoch,
@@ -287,7 +287,7 @@ static int open_context(struct ph_context *context, const struct ph_context_para
 
 static void free_context(struct ph_context *context, int64_t deadline)
 {
-    phi_peers_close(context->peers, deadline);
+    phi_self_close(context->self, deadline);
     if (context->executor != NULL)
         context->executor->ops->close(context->executor);
     phi_memory_close(context->memory);
@@ -335,14 +335,14 @@ int ph_context_destroy(struct ph_context **context, int64_t deadline_ms)
     if (context == NULL || *context == NULL)
         return 0;
     struct ph_context *c = *context;
-    if (phi_peers_forked(c->peers))
+    if (phi_self_forked(c->self))
         return PH_EFORKED;
     int64_t deadline = phi_deadline(deadline_ms > 0 ? deadline_ms : c->config.deadline_ms);
-    int rc = phi_device_channels_none(c->peers); // kernels of the application may run
+    int rc = phi_device_channels_none(c->self); // kernels of the application may run
     if (rc == 0)
-        rc = phi_leave(c->peers, deadline);
+        rc = phi_leave(c->self, deadline);
     if (rc == 0) {
-        phi_reap(c->peers, true);
+        phi_reap(c->self, true);
         rc = phi_context_closed(c, deadline, "what was imported of peers is not unmapped yet", "");
     }
     if (rc)
@@ -359,9 +359,9 @@ int ph_context_abort(struct ph_context *context, const char *reason)
 {
     if (context == NULL)
         return -EINVAL;
-    if (phi_peers_forked(context->peers))
+    if (phi_self_forked(context->self))
         return PH_EFORKED;
-    phi_abort(context->peers, reason ? reason : "no reason given");
+    phi_abort(context->self, reason ? reason : "no reason given");
     return 0;
 }
 
@@ -369,11 +369,11 @@ static int check_rank(struct ph_context *context, int rank)
 {
     if (context == NULL)
         return -EINVAL;
-    if (phi_peers_forked(context->peers))
+    if (phi_self_forked(context->self))
         return PH_EFORKED;
-    if (rank < 0 || rank >= context->peers->ranks || rank == context->peers->rank)
+    if (rank < 0 || rank >= context->self->ranks || rank == context->self->rank)
         return phi_fail(&context->report, -EINVAL, "rank %d is no peer of rank %d (%d ranks)", rank,
-                        context->peers->rank, context->peers->ranks);
+                        context->self->rank, context->self->ranks);
     return 0;
 }
 
@@ -384,7 +384,7 @@ int ph_context_peer(struct ph_context *context, int rank, struct ph_peer_report 
     if (rc || (rc = phi_check_given(&context->report, report, "ph_context_peer: report")))
         return rc;
     struct ph_peer_report all;
-    phi_peers_report(context->peers, rank, &all);
+    phi_peer_report(context->self, rank, &all);
     memcpy(report, &all, report_size < sizeof all ? report_size : sizeof all);
     return 0;
 }
@@ -393,7 +393,7 @@ int ph_context_expel(struct ph_context *context, int rank)
 {
     PHI_RANGE("ph_context_expel", 0);
     int rc = check_rank(context, rank);
-    return rc ? rc : phi_expel(context->peers, rank, phi_deadline(context->config.deadline_ms));
+    return rc ? rc : phi_expel(context->self, rank, phi_deadline(context->config.deadline_ms));
 }
 
 size_t ph_context_error(struct ph_context *context, char *text, size_t size)
@@ -402,7 +402,7 @@ size_t ph_context_error(struct ph_context *context, char *text, size_t size)
         return 0;
     // There every call is refused alike, and a thread of the parent may have held the report's
     // lock.
-    if (phi_peers_forked(context->peers)) {
+    if (phi_self_forked(context->self)) {
         int length = snprintf(text, size, "%s", ph_strerror(PH_EFORKED));
         return (size_t)length < size ? (size_t)length : size - 1;
     }
@@ -411,12 +411,12 @@ size_t ph_context_error(struct ph_context *context, char *text, size_t size)
 
 int ph_context_rank(const struct ph_context *context)
 {
-    return context ? context->peers->rank : -EINVAL;
+    return context ? context->self->rank : -EINVAL;
 }
 
 int ph_context_ranks(const struct ph_context *context)
 {
-    return context ? context->peers->ranks : -EINVAL;
+    return context ? context->self->ranks : -EINVAL;
 }
 
 const char *ph_context_device(const struct ph_context *context)

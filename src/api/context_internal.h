@@ -13,7 +13,7 @@
 #include "base/table.h"
 #include "cuda/device.h"
 #include "memory/memory.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "semaphore/executor.h"
 
 struct ph_context {
@@ -24,7 +24,7 @@ struct ph_context {
     struct phi_device *device; // NULL: host
     struct phi_memory *memory;
     struct phi_executor *executor;
-    struct phi_peers *peers;
+    struct phi_self *self;
     char name[160]; // of the device
 };
 

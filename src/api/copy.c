@@ -8,7 +8,7 @@
 #include "ending/usable.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "transfer/copy.h"
 #include "transfer/issue.h"
 
@@ -22,9 +22,9 @@ struct end {
 static int check_role(const struct end *end)
 {
     const struct ph_channel *channel = end->channel;
-    if (channel->role & (end->written ? PH_ROLE_SENDER : PH_ROLE_RECEIVER))
+    if (channel->fixed.role & (end->written ? PH_ROLE_SENDER : PH_ROLE_RECEIVER))
         return 0;
-    return phi_fail(channel->peers->report, -EINVAL,
+    return phi_fail(channel->self->report, -EINVAL,
                     "ph_copy: operation %llu with rank %d: this rank is not its %s",
                     (unsigned long long)channel->op_id, channel->peer->rank,
                     end->written ? "sender" : "receiver");
@@ -34,38 +34,39 @@ static int check_role(const struct end *end)
 static int check_range(const struct end *end)
 {
     const struct ph_channel *channel = end->channel;
-    if (channel->unbound)
+    if (channel->fixed.unbound)
         return phi_check_bound(channel, "ph_copy");
-    if (end->offset <= channel->remote_size && end->size <= channel->remote_size - end->offset)
+    if (end->offset <= channel->fixed.theirs.size &&
+        end->size <= channel->fixed.theirs.size - end->offset)
         return 0;
-    return phi_fail(channel->peers->report, -EINVAL,
+    return phi_fail(channel->self->report, -EINVAL,
                     "ph_copy: operation %llu with rank %d: %zu bytes at offset %zu do not fit the "
                     "peer's buffer of %zu bytes",
                     (unsigned long long)channel->op_id, channel->peer->rank, end->size, end->offset,
-                    channel->remote_size);
+                    channel->fixed.theirs.size);
 }
 
 static int check_reach(const struct end *end)
 {
     const struct ph_channel *channel = end->channel;
     const char *to_be = end->written ? "written" : "read";
-    if (channel->stage.bells)
-        return phi_fail(channel->peers->report, PH_ENOPATH,
+    if (channel->fixed.stage.bells)
+        return phi_fail(channel->self->report, PH_ENOPATH,
                         "ph_copy: operation %llu: rank %d's buffer, which is to be %s, is over the "
                         "net, where only a rank without a device copies for others",
                         (unsigned long long)channel->op_id, channel->peer->rank, to_be);
-    if (channel->stage.is)
-        return phi_fail(channel->peers->report, PH_ENOPATH,
+    if (channel->fixed.stage.is)
+        return phi_fail(channel->self->report, PH_ENOPATH,
                         "ph_copy: operation %llu: rank %d's buffer, which is to be %s, is staged "
                         "over the net: it moves only when its owner's stream takes part (ph_send, "
                         "ph_put)",
                         (unsigned long long)channel->op_id, channel->peer->rank, to_be);
-    if (channel->remote == NULL && channel->route.link == NULL)
-        return phi_fail(channel->peers->report, PH_ENOPATH,
+    if (channel->fixed.theirs.address == NULL && channel->fixed.route.link == NULL)
+        return phi_fail(channel->self->report, PH_ENOPATH,
                         "ph_copy: operation %llu: rank %d's buffer, which is to be %s, is not "
                         "mapped here: %s",
                         (unsigned long long)channel->op_id, channel->peer->rank, to_be,
-                        phi_reason_text(channel->reach));
+                        phi_reason_text(channel->fixed.own.reach));
     return 0;
 }
 
@@ -87,12 +88,15 @@ static int check_end(const struct end *end)
 static uint64_t address_of(const struct end *end)
 {
     const struct ph_channel *channel = end->channel;
-    return (channel->route.link ? channel->route.remote : (uintptr_t)channel->remote) + end->offset;
+    return (channel->fixed.route.link ? channel->fixed.route.remote
+                                      : (uintptr_t)channel->fixed.theirs.address) +
+           end->offset;
 }
 
 static bool overlap(const struct end *a, const struct end *b)
 {
-    const struct phi_route *route = &a->channel->route, *other_route = &b->channel->route;
+    const struct phi_route *route = &a->channel->fixed.route,
+                           *other_route = &b->channel->fixed.route;
     const uint64_t at = address_of(a), other = address_of(b);
     if (route->link != other_route->link || route->rails[0].key != other_route->rails[0].key)
         return false;
@@ -101,8 +105,8 @@ static bool overlap(const struct end *a, const struct end *b)
 
 static int check_both(const struct end *to, const struct end *from)
 {
-    struct phi_report *report = to->channel->peers->report;
-    if (to->channel->peers != from->channel->peers)
+    struct phi_report *report = to->channel->self->report;
+    if (to->channel->self != from->channel->self)
         return phi_fail(report, -EINVAL, "ph_copy: the channels are of two contexts");
     int rc = check_end(to);
     if (rc == 0)
@@ -120,9 +124,9 @@ static int refuse_missing(const struct ph_channel *given, const char *missing)
 {
     if (given == NULL)
         return -EINVAL;
-    if (phi_peers_forked(given->peers))
+    if (phi_self_forked(given->self))
         return PH_EFORKED;
-    return phi_fail(given->peers->report, -EINVAL, "ph_copy: %s is NULL", missing);
+    return phi_fail(given->self->report, -EINVAL, "ph_copy: %s is NULL", missing);
 }
 
 int ph_copy(struct ph_channel *to, size_t to_offset, struct ph_channel *from, size_t from_offset,
@@ -133,7 +137,7 @@ int ph_copy(struct ph_channel *to, size_t to_offset, struct ph_channel *from, si
     const struct phi_third_party copy = {to, from, to_offset, from_offset, size};
     if (to == NULL || from == NULL)
         return refuse_missing(to ? to : from, to ? "from" : "to");
-    if (phi_peers_forked(to->peers))
+    if (phi_self_forked(to->self))
         return PH_EFORKED;
     int rc = check_both(&written, &read);
     if (rc)

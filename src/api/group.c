@@ -5,18 +5,18 @@
 
 #include "api/check.h"
 #include "api/context_internal.h"
+#include "api/loopback.h"
 #include "api/ranges.h"
-#include "api/self.h"
 #include "ending/usable.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "transfer/take.h"
 
 // The message of its kind that an operation is; 0 for those of which there may be any number:
 // plain puts and gets, and what names its memory.
 static uint32_t message_bit(const struct ph_group_op *op)
 {
-    return phi_group_is_pair(op) && op->channel->unbound ? 0 : phi_group_bit(op->kind);
+    return phi_group_is_pair(op) && op->channel->fixed.unbound ? 0 : phi_group_bit(op->kind);
 }
 
 // ---- checks
@@ -45,9 +45,10 @@ static int check_waits(const struct ph_group_op *ops, size_t n, struct phi_repor
     for (size_t i = 0; i < n; i++) {
         const struct ph_channel *channel = ops[i].channel;
         // What is staged waits for slots, puts as well; what one sends to itself waits for nobody.
-        const bool waits = (is_message(&ops[i]) || channel->stage.is) && !channel->self;
-        with = with || (waits && !channel->zero_sm);
-        without = without || (waits && channel->zero_sm);
+        const bool waits =
+            (is_message(&ops[i]) || channel->fixed.stage.is) && !channel->fixed.loopback;
+        with = with || (waits && !channel->fixed.own.zero_sm);
+        without = without || (waits && channel->fixed.own.zero_sm);
     }
     return with && without ? phi_fail(report, -ENOTSUP,
                                       "group: messages of operations with PH_ZERO_SM and of "
@@ -59,19 +60,19 @@ static int check_waits(const struct ph_group_op *ops, size_t n, struct phi_repor
 static int check_memory(const struct ph_group_op *op)
 {
     const struct ph_channel *channel = op->channel;
-    if (!channel->unbound && op->data != NULL)
+    if (!channel->fixed.unbound && op->data != NULL)
         return phi_fail(
-            channel->peers->report, -EINVAL,
+            channel->self->report, -EINVAL,
             "group: operation %llu with rank %d has buffers, and its data is named as well",
             (unsigned long long)channel->op_id, channel->peer->rank);
-    if (!channel->unbound)
+    if (!channel->fixed.unbound)
         return check_span(op);
     if (!phi_group_is_pair(op) &&
         (op->kind != PH_GROUP_SIGNAL && (op->kind != PH_GROUP_WAIT || op->size > 0)))
         return phi_check_bound(channel, "a put, a get, or a wait for bytes");
     if (phi_group_is_pair(op) && op->size > 0 && op->data == NULL)
         return phi_fail(
-            channel->peers->report, -EINVAL,
+            channel->self->report, -EINVAL,
             "group: %zu bytes of operation %llu with rank %d lie nowhere (data is NULL)", op->size,
             (unsigned long long)channel->op_id, channel->peer->rank);
     return 0;
@@ -94,44 +95,44 @@ static int check_late(const struct ph_group_op *op, int ended)
     const struct phi_channel_call call = late_call(op);
     if (!phi_channel_here(&call))
         return phi_check_refused(op->channel, ended);
-    atomic_fetch_or(&op->channel->grouped, phi_group_late_bit(op->kind));
+    atomic_fetch_or(&op->channel->live.grouped, phi_group_late_bit(op->kind));
     return 0;
 }
 
-static int check_one(const struct ph_group_op *op, const struct phi_peers *peers)
+static int check_one(const struct ph_group_op *op, const struct phi_self *self)
 {
     struct ph_channel *channel = op->channel;
-    if (channel == NULL || channel->peers != peers || op->kind < PH_GROUP_SEND ||
+    if (channel == NULL || channel->self != self || op->kind < PH_GROUP_SEND ||
         op->kind > PH_GROUP_WAIT)
-        return phi_fail(peers->report, -EINVAL, "group: an operation of kind %d on %s",
+        return phi_fail(self->report, -EINVAL, "group: an operation of kind %d on %s",
                         (int)op->kind,
-                        channel == NULL           ? "no channel"
-                        : channel->peers != peers ? "a channel of another context"
-                                                  : "a channel, and there is no such kind");
+                        channel == NULL         ? "no channel"
+                        : channel->self != self ? "a channel of another context"
+                                                : "a channel, and there is no such kind");
     phi_check_mismatch(channel);
     int rc = phi_channel_check(channel);
     if (rc && !may_be_late(op, rc))
         return phi_check_refused(channel, rc);
     const int ended = rc;
     bool outgoing = phi_group_outgoing(op->kind);
-    if (!(channel->role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER)))
-        return phi_fail(peers->report, -EINVAL,
+    if (!(channel->fixed.role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER)))
+        return phi_fail(self->report, -EINVAL,
                         "group: this rank is not the %s of operation %llu with rank %d",
                         outgoing ? "sender" : "receiver", (unsigned long long)channel->op_id,
                         channel->peer->rank);
     if (!ended && (rc = phi_check_zero_sm(channel, is_message(op))))
         return rc;
     bool pair = phi_group_is_pair(op);
-    if (channel->self)
-        return pair ? check_memory(op) : phi_self_refuse(channel, "what is no send or receive");
+    if (channel->fixed.loopback)
+        return pair ? check_memory(op) : phi_loopback_refuse(channel, "what is no send or receive");
     bool copies = op->kind == PH_GROUP_PUT || op->kind == PH_GROUP_GET ||
                   op->kind == PH_GROUP_PUT_SIGNAL ||
                   (pair && phi_channel_active(channel, outgoing));
     if (copies && !ended && (rc = phi_check_reach(channel)))
         return rc;
-    if (pair && !copies && !channel->unbound &&
-        (atomic_load(&channel->posted) & (outgoing ? 1u : 2u)))
-        return phi_fail(peers->report, -EALREADY,
+    if (pair && !copies && !channel->fixed.unbound &&
+        (atomic_load(&channel->live.posted) & (outgoing ? 1u : 2u)))
+        return phi_fail(self->report, -EALREADY,
                         "group: operation %llu with rank %d has a post without its complete",
                         (unsigned long long)channel->op_id, channel->peer->rank);
     rc = check_memory(op);
@@ -141,13 +142,13 @@ static int check_one(const struct ph_group_op *op, const struct phi_peers *peers
 }
 
 // *late: of how many operations the channel has ended, and what they wait for is here.
-static int check_all(const struct ph_group_op *ops, size_t n, const struct phi_peers *peers,
+static int check_all(const struct ph_group_op *ops, size_t n, const struct phi_self *self,
                      size_t *late)
 {
     int rc = 0;
     *late = 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
-        rc = check_one(&ops[i], peers);
+        rc = check_one(&ops[i], self);
         *late += rc == 0 && phi_group_late(&ops[i]);
     }
     return rc;
@@ -160,9 +161,9 @@ static int mark_messages(const struct ph_group_op *ops, size_t n, size_t *marked
         const struct ph_group_op *op = &ops[*marked];
         uint32_t bit = message_bit(op);
         if (phi_group_signals(op->kind))
-            atomic_store_explicit(&op->channel->tells, *marked, memory_order_relaxed);
-        if (bit && (atomic_fetch_or(&op->channel->grouped, bit) & bit))
-            return phi_fail(op->channel->peers->report, -EINVAL,
+            atomic_store_explicit(&op->channel->live.tells, *marked, memory_order_relaxed);
+        if (bit && (atomic_fetch_or(&op->channel->live.grouped, bit) & bit))
+            return phi_fail(op->channel->self->report, -EINVAL,
                             "group: two messages of one kind on operation %llu with rank %d",
                             (unsigned long long)op->channel->op_id, op->channel->peer->rank);
     }
@@ -175,7 +176,7 @@ static int check_messages(const struct ph_group_op *ops, size_t n)
     int rc = mark_messages(ops, n, &marked);
     for (size_t i = 0; i < marked; i++)
         if (message_bit(&ops[i]))
-            atomic_fetch_and(&ops[i].channel->grouped, ~message_bit(&ops[i]));
+            atomic_fetch_and(&ops[i].channel->live.grouped, ~message_bit(&ops[i]));
     return rc;
 }
 
@@ -207,18 +208,18 @@ static int check_and_issue(struct phi_group *group)
     const struct ph_group_op *ops = group->ops;
     const size_t n = group->count;
     size_t late, before;
-    int rc = check_all(ops, n, group->peers, &late);
+    int rc = check_all(ops, n, group->self, &late);
     if (rc == 0)
         rc = check_messages(ops, n);
     if (rc == 0)
-        rc = check_waits(ops, n, group->peers->report);
+        rc = check_waits(ops, n, group->self->report);
     if (rc == 0)
-        rc = phi_self_check(ops, n);
+        rc = phi_loopback_check(ops, n);
     if (rc == 0)
         rc = issue_all(group, late);
     while (phi_check_ended(rc) && !group->begun) {
         before = late;
-        const int again = check_all(ops, n, group->peers, &late);
+        const int again = check_all(ops, n, group->self, &late);
         if (again || late == before)
             return again ? again : rc;
         rc = issue_all(group, late);
@@ -248,12 +249,12 @@ static void break_half(const struct phi_group *group)
 }
 
 // The context of the first operation that has a channel, or NULL: one without is refused there.
-static struct phi_peers *peers_of(const struct ph_group_op *ops, size_t n)
+static struct phi_self *peers_of(const struct ph_group_op *ops, size_t n)
 {
     size_t i = 0;
     while (i < n && ops[i].channel == NULL)
         i++;
-    return i < n ? ops[i].channel->peers : NULL;
+    return i < n ? ops[i].channel->self : NULL;
 }
 
 int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
@@ -262,14 +263,14 @@ int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
     if (n == 0)
         return 0;
     struct phi_group group;
-    group.peers = ops ? peers_of(ops, n) : NULL;
-    if (group.peers == NULL)
+    group.self = ops ? peers_of(ops, n) : NULL;
+    if (group.self == NULL)
         return -EINVAL;
     group.ops = ops;
     group.count = n;
     group.stream = stream;
     group.begun = false;
-    if (phi_peers_forked(group.peers))
+    if (phi_self_forked(group.self))
         return PH_EFORKED;
     int rc = check_and_issue(&group);
     if (rc && group.begun) {
@@ -278,8 +279,7 @@ int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
     }
     // Another context's channel, for which the group was refused, may be in a group of its own.
     for (size_t i = 0; i < n; i++)
-        if (ops[i].channel != NULL && ops[i].channel->peers == group.peers &&
-            phi_group_late(&ops[i]))
-            atomic_fetch_and(&ops[i].channel->grouped, ~phi_group_late_bit(ops[i].kind));
+        if (ops[i].channel != NULL && ops[i].channel->self == group.self && phi_group_late(&ops[i]))
+            atomic_fetch_and(&ops[i].channel->live.grouped, ~phi_group_late_bit(ops[i].kind));
     return rc;
 }

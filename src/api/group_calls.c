@@ -4,17 +4,17 @@
 
 #include <errno.h>
 
-#include "api/self.h"
+#include "api/loopback.h"
 #include "base/stage.h"
 #include "cuda/kernel_args.h"
 #include "lane/staging.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 
 static void flush(struct phi_group *group)
 {
     if (group->rc == 0 && group->n > 0)
-        group->rc = phi_issue(group->peers, group->calls, group->n, &group->helps, group->stream,
+        group->rc = phi_issue(group->self, group->calls, group->n, &group->helps, group->stream,
                               &group->begun);
     group->n = 0;
 }
@@ -32,18 +32,18 @@ static const enum phi_call single[] = {
 
 static struct phi_turn *turn_of(const struct ph_group_op *op)
 {
-    return &op->channel->turn[phi_group_outgoing(op->kind)];
+    return &op->channel->live.turn[phi_group_outgoing(op->kind)];
 }
 
 // What goes at once; both ends cut a message alike.
 static size_t part_size(const struct ph_group_op *op)
 {
     const struct ph_channel *channel = op->channel;
-    if (channel->stage.is)
+    if (channel->fixed.stage.is)
         return SIZE_MAX;
-    if (channel->ring[phi_group_outgoing(op->kind)])
+    if (channel->fixed.ring[phi_group_outgoing(op->kind)])
         return PHI_RING_LONG;
-    return channel->part;
+    return channel->fixed.part;
 }
 
 static bool has_part(const struct ph_group_op *op, size_t part)
@@ -88,7 +88,7 @@ static bool next_turns(const struct phi_group *group)
 static bool call_in_phase(const struct phi_group *group, const struct ph_group_op *op,
                           unsigned phase, enum phi_call *call)
 {
-    if (op->channel->self || !is_its_turn(group, op))
+    if (op->channel->fixed.loopback || !is_its_turn(group, op))
         return false;
     if (!phi_group_is_pair(op))
         *call = single[op->kind];
@@ -102,7 +102,7 @@ static bool call_in_phase(const struct phi_group *group, const struct ph_group_o
 // The phases in which it may have calls.
 static uint32_t phases_of(const struct ph_group_op *op)
 {
-    if (op->channel->self)
+    if (op->channel->fixed.loopback)
         return 0;
     return phi_group_is_pair(op) ? (1u << PHI_GROUP_PHASES) - 1
                                  : 1u << phi_programs[single[op->kind]].phase;
@@ -140,9 +140,9 @@ struct phi_channel_call phi_group_call(const struct ph_group_op *op, enum phi_ca
 static bool is_told(const struct phi_group *group, const struct ph_group_op *op)
 {
     const struct ph_channel *channel = op->channel;
-    if (op->kind != PH_GROUP_GET || !channel->stage.bells)
+    if (op->kind != PH_GROUP_GET || !channel->fixed.stage.bells)
         return false;
-    const size_t at = atomic_load_explicit(&channel->tells, memory_order_relaxed);
+    const size_t at = atomic_load_explicit(&channel->live.tells, memory_order_relaxed);
     return at < group->count && group->ops[at].channel == channel &&
            phi_group_signals(group->ops[at].kind) && op < &group->ops[at];
 }
@@ -159,7 +159,7 @@ static void add_in_turn(struct phi_group *group, const struct ph_group_op *op, e
     struct phi_channel_call call = phi_group_call(op, which);
     call.told = is_told(group, op);
     const bool apart = phi_call_fills(&call) || phi_call_empties(&call) || phi_call_is_long(&call);
-    if (!apart && op->channel->stage.bells == (group->turn == PHI_TURN_BELLS))
+    if (!apart && op->channel->fixed.stage.bells == (group->turn == PHI_TURN_BELLS))
         add(group, &call);
 }
 
@@ -167,7 +167,7 @@ static void add_phase(struct phi_group *group, unsigned phase)
 {
     // Peers in the order of phi_group_rank, from 1 on: with each pass over the calls of one the
     // next is found, so that nothing is sorted or allocated.
-    const uint32_t rank = (uint32_t)group->peers->rank, ranks = (uint32_t)group->peers->ranks;
+    const uint32_t rank = (uint32_t)group->self->rank, ranks = (uint32_t)group->self->ranks;
     if (!(group->phases & 1u << phase))
         return;
     for (uint32_t turn = 1, next; turn != UINT32_MAX; turn = next) {
@@ -233,13 +233,14 @@ struct place {
 static struct place place_of(const struct phi_group *group, const struct ph_group_op *op, size_t i,
                              enum ordered kind)
 {
-    const uint64_t own = (uint64_t)group->peers->rank, peer = (uint64_t)op->channel->peer->rank;
+    const uint64_t own = (uint64_t)group->self->rank, peer = (uint64_t)op->channel->peer->rank;
     const uint64_t low = own < peer ? own : peer, high = own < peer ? peer : own;
     const uint64_t upwards = phi_group_outgoing(op->kind) == (own < peer);
-    const uint64_t lane = (uint64_t)op->channel->index << 2 | upwards << 1 | phi_group_is_pair(op);
+    const uint64_t lane =
+        (uint64_t)op->channel->fixed.index << 2 | upwards << 1 | phi_group_is_pair(op);
     // By turns in which each rank has another one, as far as they go.
     if (kind == LONG)
-        return (struct place){(low + high) % (uint64_t)group->peers->ranks, lane << 32 | i};
+        return (struct place){(low + high) % (uint64_t)group->self->ranks, lane << 32 | i};
     return (struct place){low << 32 | high, lane << 32 | i};
 }
 
@@ -331,7 +332,7 @@ static int add_helps(struct phi_group *group)
             group->helps.calls[group->helps.n - 1] = call;
     if (group->helps.n <= PHI_HELPS_MAX)
         return 0;
-    return phi_fail(group->peers->report, -E2BIG,
+    return phi_fail(group->self->report, -E2BIG,
                     "group: it sends more than %d slots hold, which goes on with what it waits for "
                     "over the net; these are %zu messages, of which %d can: make several groups",
                     PHI_STAGE_SLOTS, group->helps.n, PHI_HELPS_MAX);
@@ -340,9 +341,9 @@ static int add_helps(struct phi_group *group)
 // Behind what tells peers to go on, before all that may wait for them.
 static void add_selves(struct phi_group *group)
 {
-    struct phi_self_pairs pairs = phi_self_pairs(group->ops, group->count);
+    struct phi_loopback_pairs pairs = phi_loopback_pairs(group->ops, group->count);
     const struct ph_group_op *send, *receive;
-    while (phi_self_next(&pairs, &send, &receive)) {
+    while (phi_loopback_next(&pairs, &send, &receive)) {
         const struct phi_channel_call call = {
             .channel = send->channel,
             .call = PHI_CALL_PUT,
@@ -362,7 +363,7 @@ static void add_selves(struct phi_group *group)
 static void add_all(struct phi_group *group)
 {
     add_unstaged(group, 0, 1);
-    if (group->selves && group->round == 0)
+    if (group->loopbacks && group->round == 0)
         add_selves(group);
     add_unstaged(group, 1, PHI_GROUP_PHASES - 1);
     if (group->has_long)
@@ -402,15 +403,15 @@ static int issue_round(struct phi_group *group)
 static void note_kinds(struct phi_group *group)
 {
     group->phases = 0;
-    group->staged = group->bells = group->unbound = group->has_long = group->selves = false;
+    group->staged = group->bells = group->unbound = group->has_long = group->loopbacks = false;
     for (size_t i = 0; i < group->count; i++) {
         const struct ph_group_op *op = &group->ops[i];
         const struct ph_channel *channel = op->channel;
-        group->bells = group->bells || channel->stage.bells;
-        group->staged = group->staged || (channel->stage.is && !channel->stage.bells);
+        group->bells = group->bells || channel->fixed.stage.bells;
+        group->staged = group->staged || (channel->fixed.stage.is && !channel->fixed.stage.bells);
         group->unbound = group->unbound || phi_group_unbound(op);
         group->has_long = group->has_long || (phi_group_unbound(op) && op->size > PHI_RING_WHOLE);
-        group->selves = group->selves || channel->self;
+        group->loopbacks = group->loopbacks || channel->fixed.loopback;
         group->phases |= phases_of(op);
     }
 }

@@ -14,7 +14,7 @@
 #include "peer/channel.h"
 #include "transfer/issue.h"
 
-struct phi_peers;
+struct phi_self;
 
 // Calls handed down at once; a larger group takes several turns on the same stream.
 #define PHI_GROUP_CALLS 96
@@ -24,7 +24,7 @@ struct phi_peers;
 enum phi_group_turn { PHI_TURN_PLAIN, PHI_TURN_BELLS };
 
 struct phi_group {
-    struct phi_peers *peers;
+    struct phi_self *self;
     const struct ph_group_op *ops;
     size_t count; // of them
     void *stream;
@@ -40,7 +40,7 @@ struct phi_group {
     uint32_t phases; // a bit for each in which the group may have calls
     bool unbound;    // a channel of the group is
     bool has_long;   // ... and has messages that may be long ones of a ring
-    bool selves;     // ... or is one of this rank to itself
+    bool loopbacks;  // ... or is one of this rank to itself
     int rc;
     struct phi_channel_call calls[PHI_GROUP_CALLS];
 };
@@ -64,7 +64,7 @@ static inline bool phi_group_is_pair(const struct ph_group_op *op)
 // With another rank, which takes part in rounds. What one sends to itself is a copy.
 static inline bool phi_group_unbound(const struct ph_group_op *op)
 {
-    return phi_group_is_pair(op) && op->channel->unbound && !op->channel->self;
+    return phi_group_is_pair(op) && op->channel->fixed.unbound && !op->channel->fixed.loopback;
 }
 
 static inline uint32_t phi_group_bit(enum ph_group_kind kind)
@@ -92,7 +92,7 @@ static inline uint32_t phi_group_late_bit(enum ph_group_kind kind)
 
 static inline bool phi_group_late(const struct ph_group_op *op)
 {
-    return atomic_load_explicit(&op->channel->grouped, memory_order_relaxed) &
+    return atomic_load_explicit(&op->channel->live.grouped, memory_order_relaxed) &
            phi_group_late_bit(op->kind);
 }
 

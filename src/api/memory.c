@@ -11,7 +11,7 @@ int ph_host_alloc(struct ph_context *context, size_t size, void **address)
 {
     if (context == NULL)
         return -EINVAL;
-    if (phi_peers_forked(context->peers))
+    if (phi_self_forked(context->self))
         return PH_EFORKED;
     int rc = phi_check_given(&context->report, address, "ph_host_alloc: address");
     if (rc)
@@ -26,7 +26,7 @@ int ph_host_register(struct ph_context *context, int fd, uint64_t offset, size_t
 {
     if (context == NULL)
         return -EINVAL;
-    if (phi_peers_forked(context->peers))
+    if (phi_self_forked(context->self))
         return PH_EFORKED;
     int rc = phi_check_given(&context->report, address, "ph_host_register: address");
     return rc ? rc : phi_host_register(context->memory, fd, offset, size, address);
@@ -37,12 +37,12 @@ int ph_host_free(struct ph_context *context, void *address, int64_t deadline_ms)
     char what[80];
     if (context == NULL)
         return -EINVAL;
-    if (phi_peers_forked(context->peers))
+    if (phi_self_forked(context->self))
         return PH_EFORKED;
     int rc = phi_check_deadline(&context->report, deadline_ms);
     if (rc)
         return rc;
-    if (phi_peers_use(context->peers, address))
+    if (phi_self_use(context->self, address))
         return phi_fail(&context->report, -EBUSY,
                         "host memory at %p is the buffer of a channel, or of an exchange that is "
                         "not finished",

@@ -8,7 +8,7 @@
 #include "lane/staging.h"
 #include "meeting/path.h"
 #include "peer/channel.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 
 static void reject(struct ph_path_report *report, const char *name, unsigned reason)
 {
@@ -31,7 +31,7 @@ static const char *methods(const struct phi_flag_table *table, uint64_t signal_l
 static void report_flags(const struct ph_channel *channel, bool outgoing,
                          struct ph_path_report *report)
 {
-    const struct phi_flag_table *table = &channel->table[outgoing];
+    const struct phi_flag_table *table = &channel->fixed.table[outgoing];
     report->method = methods(table, phi_flags_signal_lines(channel, outgoing));
     report->ll_max = table->lines;
     report->sm_max = table->copy;
@@ -46,23 +46,24 @@ static void report_flags(const struct ph_channel *channel, bool outgoing,
 // At one of the ends.
 static bool asks_zero_sm(const struct ph_channel *channel)
 {
-    return !channel->self && (channel->zero_sm || channel->zero_sm_there);
+    return !channel->fixed.loopback &&
+           (channel->fixed.own.zero_sm || channel->fixed.theirs.zero_sm);
 }
 
 static void report_words(const struct ph_channel *channel, struct ph_path_report *report)
 {
-    const bool device = channel->peers->device != NULL;
-    const bool kernel = device && !channel->zero_sm &&
-                        channel->peers->config->method == PHI_METHOD_COPY_KERNEL;
+    const bool device = channel->self->device != NULL;
+    const bool kernel = device && !channel->fixed.own.zero_sm &&
+                        channel->self->config->method == PHI_METHOD_COPY_KERNEL;
     report->method = kernel ? "copy_kernel" : device ? "ce" : "memcpy";
     if (kernel || !device)
         reject(report, "ce", kernel ? PHI_REASON_USER : PHI_REASON_HOST);
     if (!kernel)
         reject(report, "copy_kernel",
-               !device            ? PHI_REASON_HOST
-               : channel->zero_sm ? PHI_REASON_ZERO_SM
-                                  : PHI_REASON_PREFERRED);
-    const enum phi_reason why = !device             ? PHI_REASON_HOST
+               !device                      ? PHI_REASON_HOST
+               : channel->fixed.own.zero_sm ? PHI_REASON_ZERO_SM
+                                            : PHI_REASON_PREFERRED);
+    const enum phi_reason why = !device                 ? PHI_REASON_HOST
                                 : asks_zero_sm(channel) ? PHI_REASON_ZERO_SM
                                                         : phi_flags_none(channel);
     reject(report, "sm", why);
@@ -72,14 +73,14 @@ static void report_words(const struct ph_channel *channel, struct ph_path_report
 static void report_unbound(const struct ph_channel *channel, bool outgoing,
                            struct ph_path_report *report)
 {
-    report->method = channel->ring[outgoing] ? "ring" : "bounce";
-    if (!channel->ring[outgoing])
+    report->method = channel->fixed.ring[outgoing] ? "ring" : "bounce";
+    if (!channel->fixed.ring[outgoing])
         reject(report, "ring", phi_flags_not_ring(channel));
 }
 
 static void report_staged(const struct ph_channel *channel, struct ph_path_report *report)
 {
-    const struct phi_way *way = &channel->peers->way;
+    const struct phi_way *way = &channel->self->net.way;
     const enum phi_reason own =
         phi_staging_may_register(channel->peer) ? PHI_REASON_NET_REGION : PHI_REASON_NET_PEER;
     reject(report, "dmabuf", way->dmabuf ? way->dmabuf : own);
@@ -88,61 +89,61 @@ static void report_staged(const struct ph_channel *channel, struct ph_path_repor
 
 static const char *kind_of_region(const struct ph_channel *channel)
 {
-    if (channel->peers->device == NULL || channel->local_kind == PHI_KIND_HOST)
+    if (channel->self->device == NULL || channel->fixed.own.kind == PHI_KIND_HOST)
         return "region";
-    return channel->peers->way.kind == PHI_WAY_DMABUF ? "dmabuf" : "hmem";
+    return channel->self->net.way.kind == PHI_WAY_DMABUF ? "dmabuf" : "hmem";
 }
 
 // Each direction is the other one: what is sent is copied here.
 static void report_self(const struct ph_channel *channel, struct ph_path_report *report)
 {
-    *report = (struct ph_path_report){.path = "self",
-                                      .protocol = "put",
-                                      .kind = "none",
-                                      .flush = phi_flush_name(PHI_FLUSH_NONE)};
+    *report = (struct ph_path_report){
+        .path = "self", .protocol = "put", .kind = "none", .flush = phi_flush_name(PHI_FLUSH_NONE)};
     report_words(channel, report);
 }
 
 void phi_channel_report(const struct ph_channel *channel, bool outgoing,
                         struct ph_path_report *report)
 {
-    if (channel->self) {
+    if (channel->fixed.loopback) {
         report_self(channel, report);
         return;
     }
     // Outgoing data is moved by our mapping under put and by the peer's under get; incoming data
     // the other way round.
-    uint8_t protocol = outgoing ? channel->protocol_out : channel->protocol_in;
+    uint8_t protocol = outgoing ? channel->fixed.protocol[1] : channel->fixed.protocol[0];
     bool by_us = (protocol == PH_PROTOCOL_PUT) == outgoing;
-    uint8_t reason = protocol == 0 ? PHI_REASON_NO_ROLE : by_us ? channel->reach : channel->reached;
+    uint8_t reason = protocol == 0 ? PHI_REASON_NO_ROLE
+                     : by_us       ? channel->fixed.own.reach
+                                   : channel->fixed.theirs.reach;
     memset(report, 0, sizeof *report);
-    const bool flushed = channel->stage.bells && channel->local_kind != PHI_KIND_HOST;
-    report->flush = phi_flush_name(flushed ? channel->peers->way.flush : PHI_FLUSH_NONE);
+    const bool flushed = channel->fixed.stage.bells && channel->fixed.own.kind != PHI_KIND_HOST;
+    report->flush = phi_flush_name(flushed ? channel->self->net.way.flush : PHI_FLUSH_NONE);
     report->protocol = protocol == PH_PROTOCOL_PUT   ? "put"
                        : protocol == PH_PROTOCOL_GET ? "get"
                                                      : "none";
-    bool net = channel->by_net;
+    bool net = channel->fixed.by_net;
     report->path = reason ? "none" : net ? "net" : "ipc";
-    const bool staged = channel->stage.is && !channel->stage.bells;
+    const bool staged = channel->fixed.stage.is && !channel->fixed.stage.bells;
     report->method = reason || !net ? "none" : staged ? "staged" : "rma";
-    report->kind =
-        net ? (staged ? "slots" : kind_of_region(channel))
-            : phi_kind_handle((enum phi_kind)(by_us ? channel->remote_kind : channel->local_kind));
+    report->kind = net ? (staged ? "slots" : kind_of_region(channel))
+                       : phi_kind_handle((enum phi_kind)(by_us ? channel->fixed.theirs.kind
+                                                               : channel->fixed.own.kind));
     if (reason)
         reject(report, net ? "net" : "ipc", reason);
     else if (staged)
         report_staged(channel, report);
-    else if (channel->stage.bells && channel->peers->way.dmabuf)
-        reject(report, "dmabuf", channel->peers->way.dmabuf);
-    else if (channel->unbound)
+    else if (channel->fixed.stage.bells && channel->self->net.way.dmabuf)
+        reject(report, "dmabuf", channel->self->net.way.dmabuf);
+    else if (channel->fixed.unbound)
         report_unbound(channel, outgoing, report);
-    else if (channel->flags_own.lanes)
+    else if (channel->fixed.own.flags.lanes)
         report_flags(channel, outgoing, report);
     else if (!net)
         report_words(channel, report);
     const struct phi_transport *other = net ? &phi_transport_ipc : &phi_transport_net;
-    reject(
-        report, other->name,
-        phi_contact_against(channel->peer, net,
-                            (enum phi_kind)(by_us ? channel->remote_kind : channel->local_kind)));
+    reject(report, other->name,
+           phi_contact_against(
+               channel->peer, net,
+               (enum phi_kind)(by_us ? channel->fixed.theirs.kind : channel->fixed.own.kind)));
 }

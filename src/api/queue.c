@@ -16,7 +16,7 @@ int ph_queue_create(struct ph_context *context, struct ph_queue **queue)
 {
     if (context == NULL)
         return -EINVAL;
-    if (phi_peers_forked(context->peers))
+    if (phi_self_forked(context->self))
         return PH_EFORKED;
     int rc = phi_check_given(&context->report, queue, "ph_queue_create: queue");
     if (rc)
@@ -40,7 +40,7 @@ int ph_queue_synchronize(struct ph_queue *queue, int64_t deadline_ms)
         return rc;
     const int64_t deadline = deadline_ms ? phi_deadline(deadline_ms) : phi_queue_deadline(queue);
     do
-        rc = phi_untold_answer(phi_queue_executor(queue)->peers,
+        rc = phi_untold_answer(phi_queue_executor(queue)->self,
                                phi_queue_synchronize(queue, deadline));
     while (rc == -EINTR);
     return rc;

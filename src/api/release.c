@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "ending/untold.h"
 #include "meeting/reap.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "release/release_wait.h"
 #include "release/start.h"
 
@@ -18,7 +18,7 @@ static int check(struct ph_context *context, const void *buffer, size_t size)
 {
     if (context == NULL)
         return -EINVAL;
-    if (phi_peers_forked(context->peers))
+    if (phi_self_forked(context->self))
         return PH_EFORKED;
     if (buffer == NULL || size == 0 || size > UINTPTR_MAX - (uintptr_t)buffer)
         return phi_fail(&context->report, -EINVAL, "%zu bytes at %p are no buffer", size, buffer);
@@ -35,7 +35,7 @@ static int check_state(struct ph_context *context, enum ph_release_state state)
 int ph_release_start(struct ph_context *context, const void *buffer, size_t size)
 {
     int rc = check(context, buffer, size);
-    return rc ? rc : phi_release_start(context->peers, buffer, size);
+    return rc ? rc : phi_release_start(context->self, buffer, size);
 }
 
 int ph_release_test(struct ph_context *context, const void *buffer, size_t size,
@@ -44,7 +44,7 @@ int ph_release_test(struct ph_context *context, const void *buffer, size_t size,
     int rc = check(context, buffer, size);
     if (rc || (rc = check_state(context, state)))
         return rc;
-    return phi_release_test(context->peers, buffer, size, state);
+    return phi_release_test(context->self, buffer, size, state);
 }
 
 int ph_release_wait(struct ph_context *context, const void *buffer, size_t size,
@@ -56,7 +56,7 @@ int ph_release_wait(struct ph_context *context, const void *buffer, size_t size,
         (rc = phi_check_deadline(&context->report, deadline_ms)))
         return rc;
     int64_t ms = deadline_ms ? deadline_ms : context->config.deadline_ms;
-    return phi_release_wait(context->peers, buffer, size, state, phi_deadline(ms));
+    return phi_release_wait(context->self, buffer, size, state, phi_deadline(ms));
 }
 
 // A wait for the device: whether it is over by the deadline.
@@ -90,7 +90,7 @@ static int await_device(struct ph_context *context, wait_fn is_over, int64_t dea
             rc = phi_fail(&context->report, -ETIMEDOUT, "%s: %s%s", what, why, then);
         }
         if (rc == -ETIMEDOUT || phi_executor_untold(context->executor))
-            rc = phi_untold_answer(context->peers, rc);
+            rc = phi_untold_answer(context->self, rc);
     }
     return rc;
 }
@@ -106,19 +106,19 @@ int ph_reap(struct ph_context *context, int64_t deadline_ms)
     PHI_RANGE("ph_reap", 0);
     if (context == NULL)
         return -EINVAL;
-    if (phi_peers_forked(context->peers))
+    if (phi_self_forked(context->self))
         return PH_EFORKED;
     int rc = phi_check_deadline(&context->report, deadline_ms);
     if (rc)
         return rc;
     const int64_t deadline = phi_deadline(deadline_ms ? deadline_ms : context->config.deadline_ms);
-    const bool more = phi_reap(context->peers, context->device == NULL);
+    const bool more = phi_reap(context->self, context->device == NULL);
     // Before it is handed over: what the closer has, and waits with, no exchange can map again.
     if (more && (rc = await_device(context, is_quiet, deadline, "not all is unmapped",
                                    "; call ph_reap again")))
         return rc;
     if (more)
-        phi_reap(context->peers, true);
+        phi_reap(context->self, true);
     return phi_context_closed(context, deadline, "not all is unmapped yet",
                               "; it will be, behind that");
 }

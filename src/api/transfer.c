@@ -4,12 +4,12 @@
 #include <peerhop/transfer.h>
 
 #include "api/check.h"
+#include "api/loopback.h"
 #include "api/ranges.h"
-#include "api/self.h"
 #include "ending/usable.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "transfer/issue.h"
 #include "transfer/take.h"
 
@@ -17,7 +17,7 @@ static int check_usable(struct ph_channel *channel)
 {
     if (channel == NULL)
         return -EINVAL;
-    return phi_peers_forked(channel->peers) ? PH_EFORKED : phi_channel_check(channel);
+    return phi_self_forked(channel->self) ? PH_EFORKED : phi_channel_check(channel);
 }
 
 // messages: of a call that waits, or is waited for.
@@ -26,10 +26,10 @@ static int check_channel(struct ph_channel *channel, bool outgoing, bool message
     int rc = check_usable(channel);
     if (rc == 0)
         rc = phi_check_zero_sm(channel, messages);
-    if (rc || (channel->role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER)))
+    if (rc || (channel->fixed.role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER)))
         return rc;
     return phi_fail(
-        channel->peers->report, -EINVAL, "operation %llu with rank %d: this rank is not its %s",
+        channel->self->report, -EINVAL, "operation %llu with rank %d: this rank is not its %s",
         (unsigned long long)channel->op_id, channel->peer->rank, outgoing ? "sender" : "receiver");
 }
 
@@ -48,7 +48,7 @@ static int check_copy(struct ph_channel *channel, bool outgoing, size_t local_of
 static int issue_one(const struct phi_channel_call *call, void *stream)
 {
     bool begun = false;
-    return phi_issue(call->channel->peers, call, 1, NULL, stream, &begun);
+    return phi_issue(call->channel->self, call, 1, NULL, stream, &begun);
 }
 
 // The end of a call that a broken channel may have refused.
@@ -75,7 +75,8 @@ int ph_get(struct ph_channel *channel, size_t local_offset, size_t peer_offset, 
     int rc = check_copy(channel, false, local_offset, peer_offset, size, false);
     if (rc == 0)
         rc = phi_check_get(channel);
-    struct phi_channel_call call = {channel, PHI_CALL_GET, false, {local_offset}, peer_offset, size};
+    struct phi_channel_call call = {channel,        PHI_CALL_GET, false,
+                                    {local_offset}, peer_offset,  size};
     return issue_or_refuse(&call, rc, stream);
 }
 
@@ -84,7 +85,7 @@ int ph_put_signal(struct ph_channel *channel, size_t peer_offset, size_t local_o
 {
     PHI_RANGE("ph_put_signal", size);
     int rc = check_copy(channel, true, local_offset, peer_offset, size, true);
-    struct phi_channel_call call = {channel,      PHI_CALL_PUT_SIGNAL, true,
+    struct phi_channel_call call = {channel,        PHI_CALL_PUT_SIGNAL, true,
                                     {local_offset}, peer_offset,         size};
     return issue_or_refuse(&call, rc, stream);
 }
@@ -93,8 +94,8 @@ int ph_signal(struct ph_channel *channel, void *stream)
 {
     PHI_RANGE("ph_signal", 0);
     int rc = check_channel(channel, true, true);
-    if (rc == 0 && channel->self)
-        rc = phi_self_refuse(channel, "ph_signal");
+    if (rc == 0 && channel->fixed.loopback)
+        rc = phi_loopback_refuse(channel, "ph_signal");
     struct phi_channel_call call = {channel, PHI_CALL_SIGNAL, true, {0}, 0, 0};
     return issue_or_refuse(&call, rc, stream);
 }
@@ -123,8 +124,8 @@ int ph_wait(struct ph_channel *channel, size_t size, void *stream)
     int rc = check_channel(channel, false, true);
     if (rc == 0 && size > 0)
         rc = phi_check_bound(channel, "a wait for bytes");
-    if (rc == 0 && channel->self)
-        rc = phi_self_refuse(channel, "ph_wait");
+    if (rc == 0 && channel->fixed.loopback)
+        rc = phi_loopback_refuse(channel, "ph_wait");
     if (rc == 0)
         rc = phi_check_range(channel, 0, 0, size);
     if (rc == 0)
@@ -139,7 +140,7 @@ static int issue_half(struct ph_channel *channel, bool outgoing, size_t size, vo
     bool active = phi_channel_active(channel, outgoing);
     int rc = active ? phi_check_reach(channel) : phi_channel_post(channel, outgoing, size);
     if (rc == -EALREADY)
-        phi_fail(channel->peers->report, rc,
+        phi_fail(channel->self->report, rc,
                  "operation %llu with rank %d: %s again before ph_complete",
                  (unsigned long long)channel->op_id, channel->peer->rank,
                  outgoing ? "ph_send" : "ph_recv");
@@ -170,7 +171,7 @@ static int recv_late(struct ph_channel *channel, size_t size, void *stream, int 
 {
     const enum phi_call which = phi_channel_late_recv(channel);
     const struct phi_channel_call call = {channel, which, false, {0}, 0, size};
-    if (!(channel->role & PH_ROLE_RECEIVER) || phi_check_range(channel, 0, 0, size) ||
+    if (!(channel->fixed.role & PH_ROLE_RECEIVER) || phi_check_range(channel, 0, 0, size) ||
         !phi_channel_here(&call))
         return rc;
     if (which == PHI_CALL_COMPLETE)
@@ -209,20 +210,21 @@ int ph_complete(struct ph_channel *channel, void *stream)
         return phi_check_refused(channel, rc);
     struct phi_channel_call calls[2];
     size_t n = 0;
-    uint32_t posted = atomic_load(&channel->posted);
+    uint32_t posted = atomic_load(&channel->live.posted);
     for (int outgoing = 0; outgoing < 2; outgoing++)
         if (posted & (outgoing ? 1u : 2u))
-            calls[n++] = (struct phi_channel_call){channel,
-                                                   PHI_CALL_COMPLETE,
-                                                   outgoing != 0,
-                                                   {0},
-                                                   0,
-                                                   atomic_load(&channel->posted_size[outgoing])};
+            calls[n++] =
+                (struct phi_channel_call){channel,
+                                          PHI_CALL_COMPLETE,
+                                          outgoing != 0,
+                                          {0},
+                                          0,
+                                          atomic_load(&channel->live.posted_size[outgoing])};
     bool begun = false;
     if (n == 0)
         return 0;
     if (rc == 0)
-        rc = phi_issue(channel->peers, calls, n, NULL, stream, &begun);
+        rc = phi_issue(channel->self, calls, n, NULL, stream, &begun);
     if (rc && !begun)
         rc = unless_all_here(calls, n, rc, stream);
     for (size_t i = 0; rc == 0 && i < n; i++)
@@ -233,13 +235,10 @@ int ph_complete(struct ph_channel *channel, void *stream)
 // Of the net what came before the peer left is in slots of ours.
 static int recv_into_late(struct ph_channel *channel, void *data, size_t size, void *stream, int rc)
 {
-    const struct phi_channel_call call = {.channel = channel,
-                                          .call = PHI_CALL_COMPLETE,
-                                          .data = data,
-                                          .size = size,
-                                          .message = size};
-    if (!channel->stage.is || !(channel->role & PH_ROLE_RECEIVER) || (size > 0 && data == NULL) ||
-        !phi_channel_here(&call))
+    const struct phi_channel_call call = {
+        .channel = channel, .call = PHI_CALL_COMPLETE, .data = data, .size = size, .message = size};
+    if (!channel->fixed.stage.is || !(channel->fixed.role & PH_ROLE_RECEIVER) ||
+        (size > 0 && data == NULL) || !phi_channel_here(&call))
         return rc;
     return phi_channel_take(&call, stream, false) ? 0 : rc;
 }
@@ -248,13 +247,13 @@ static int check_unbound(struct ph_channel *channel, const char *what)
 {
     if (channel == NULL)
         return -EINVAL;
-    if (phi_peers_forked(channel->peers))
+    if (phi_self_forked(channel->self))
         return PH_EFORKED;
-    if (channel->self)
-        return phi_self_refuse(channel, what);
-    if (channel->unbound)
+    if (channel->fixed.loopback)
+        return phi_loopback_refuse(channel, what);
+    if (channel->fixed.unbound)
         return 0;
-    return phi_fail(channel->peers->report, -EINVAL,
+    return phi_fail(channel->self->report, -EINVAL,
                     "operation %llu with rank %d: %s is for channels that were exchanged without "
                     "buffers",
                     (unsigned long long)channel->op_id, channel->peer->rank, what);

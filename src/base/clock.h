@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#define PHI_MS 1000000LL
+#define PHI_MS      1000000LL
 #define PHI_FOREVER INT64_MAX
 
 int64_t phi_now(void);
@@ -13,8 +13,8 @@ int64_t phi_now(void);
 // phi_deadline is `ms` from now; ms < 0 or too far: PHI_FOREVER.
 int64_t phi_deadline(int64_t ms);
 
-// phi_remaining_ms is what poll() takes: milliseconds until the deadline, rounded up, 0 when passed, at most INT_MAX,
-// -1 for PHI_FOREVER.
+// phi_remaining_ms is what poll() takes: milliseconds until the deadline, rounded up, 0 when
+// passed, at most INT_MAX, -1 for PHI_FOREVER.
 int phi_remaining_ms(int64_t deadline);
 
 // phi_pause tells the core that this is a spin loop.

@@ -13,9 +13,10 @@ int phi_random_check(void);
 // the check it ends the process, with a sentence on stderr.
 void phi_random(void *bytes, size_t size);
 
-// phi_incarnation makes a new life's number: start time in ms (upper 44 bits) and randomness (lower 20), so the later
-// of two lives is the larger. `last`: of the latest life that is known, or 0: the number is larger, whatever the clock
-// says. It is even: the record of an expulsion has the number that follows.
+// phi_incarnation makes a new life's number: start time in ms (upper 44 bits) and randomness (lower
+// 20), so the later of two lives is the larger. `last`: of the latest life that is known, or 0: the
+// number is larger, whatever the clock says. It is even: the record of an expulsion has the number
+// that follows.
 uint64_t phi_incarnation(uint64_t last);
 
 // phi_hash mixes two words into a hash for phi_map.

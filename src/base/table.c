@@ -244,8 +244,9 @@ static bool fits(const char *wanted, const char *name)
     return strcmp(wanted, "*") == 0 || strcmp(wanted, name) == 0;
 }
 
-// docs/performance.md, "Wide lines": over NVLink. Of all other pairs nobody has seen whether wide
-// lines come whole, and the others take twice the bytes, which a link may not have to spare.
+// docs/measurements/2026-11-24.md, "Wide lines": over NVLink. Of all other pairs nobody has seen
+// whether wide lines come whole, and the others take twice the bytes, which a link may not have to
+// spare.
 static const struct phi_table_line measured[] = {
     {"NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3", {1 << 20, PHI_TABLE_ALL}, true},
     {"NVIDIA H200", "NVIDIA H200", {1 << 20, PHI_TABLE_ALL}, true},

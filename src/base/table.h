@@ -20,8 +20,9 @@
 #include "base/report.h"
 
 #define PHI_TABLE_LL_MAX (1 << 20)
-#define PHI_TABLE_LL     8192 // of pairs that nobody has measured; what is larger goes by wide lines
-#define PHI_TABLE_ALL    INT64_MAX
+// Of pairs that nobody has measured; what is larger goes by wide lines.
+#define PHI_TABLE_LL  8192
+#define PHI_TABLE_ALL INT64_MAX
 
 struct phi_config;
 

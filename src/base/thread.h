@@ -9,8 +9,8 @@
 // (they are the application's affair), nor to threads that it starts. name: at most 15 characters.
 int phi_thread_start(pthread_t *thread, const char *name, void *(*main)(void *), void *opaque);
 
-// phi_thread_alone: whether the process has at most one thread beside those of the library and of the CUDA driver. false also
-// where that is not known.
+// phi_thread_alone: whether the process has at most one thread beside those of the library and of
+// the CUDA driver. false also where that is not known.
 bool phi_thread_alone(void);
 
 #endif

@@ -62,8 +62,8 @@ void phi_device_close(struct phi_device *device, int64_t deadline);
 // cuMemHostUnregister, cuIpcCloseMemHandle, cuModuleLoadData and cuModuleUnload. Only the device's
 // closer makes them (base/closer.h): nobody else ever waits without a deadline. While one of them
 // blocks no thread of the process can launch anything, which the peer may wait for; so they are not
-// begun while an operation of the library's is in flight (gate). On the closer's thread the device's
-// context is current.
+// begun while an operation of the library's is in flight (gate). On the closer's thread the
+// device's context is current.
 void phi_device_gate(struct phi_device *device, bool (*quiet)(void *opaque), void *opaque);
 void phi_device_hand(struct phi_device *device, struct phi_closing *closing);
 uint64_t phi_device_handed(struct phi_device *device); // how many, so far
@@ -92,16 +92,16 @@ int phi_device_enter(struct phi_device *device, void **token);
 void phi_device_leave(struct phi_device *device, void *token);
 int phi_device_thread_start(struct phi_device *device);
 
-// Host memory that streams write and wait on: a mapping, registered as portable, mapped; returns the
-// device address. unmap hands the end of it over, and with it the munmap; of a mapping that is not
-// registered, or whose registration failed, too. unmap_now is for the closer's thread.
+// Host memory that streams write and wait on: a mapping, registered as portable, mapped; returns
+// the device address. unmap hands the end of it over, and with it the munmap; of a mapping that is
+// not registered, or whose registration failed, too. unmap_now is for the closer's thread.
 int phi_device_register(struct phi_device *device, void *base, size_t size, uint64_t *address);
 void phi_device_unmap(struct phi_device *device, void *base, size_t size);
 void phi_device_unmap_now(struct phi_device *device, void *base, size_t size);
 
-// Memory of the library (cudaMalloc's), and bounded copies to and from it on a private stream: never
-// behind the application's streams; -ETIMEDOUT at the deadline. Not on the data path. free hands
-// over. bytes: what is allocated now; any thread.
+// Memory of the library (cudaMalloc's), and bounded copies to and from it on a private stream:
+// never behind the application's streams; -ETIMEDOUT at the deadline. Not on the data path. free
+// hands over. bytes: what is allocated now; any thread.
 int phi_device_alloc(struct phi_device *device, size_t size, void **address);
 void phi_device_free(struct phi_device *device, void *address);
 uint64_t phi_device_bytes(const struct phi_device *device);

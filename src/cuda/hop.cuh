@@ -307,7 +307,8 @@ static __device__ void move(const phi_hop_item &item, const Team &team, hop_foll
     if (!team.all(may)) // hands on what thread 0 acquired
         return;
     team.has_waited();
-    copy_part({item.destination, item.source, item.size, 0, 0, 0, 0, 0, 0}, {team.thread(), team.threads()});
+    copy_part({item.destination, item.source, item.size, 0, 0, 0, 0, 0, 0},
+              {team.thread(), team.threads()});
     team.all(true);
     if (team.thread() != 0)
         return;
@@ -380,14 +381,14 @@ static __device__ void arrive_all(const phi_hop_item &item, const Team &team, ho
 
 // ---- Hands: blocks that share what does not fit into one
 
-// A hand looks so often whether it may begin: where the peer is on time that is enough, and where it
-// is late the device is the application's meanwhile (docs/protocols.md, "Who waits").
+// A hand looks so often whether it may begin: where the peer is on time that is enough, and where
+// it is late the device is the application's meanwhile (docs/protocols.md, "Who waits").
 #define PATIENCE 16
 
 #define NO_SHARE ~0u
 
-// Whether a share was nobody's, and is the caller's now. By one thread. What was claimed for a later
-// message stays so.
+// Whether a share was nobody's, and is the caller's now. By one thread. What was claimed for a
+// later message stays so.
 static __device__ bool claim(phi_flag_lane *own, uint32_t share, uint64_t message)
 {
     return atomicMax(reinterpret_cast<unsigned long long *>(&own->claimed[share]), message) <
@@ -438,9 +439,9 @@ static __device__ uint32_t hand_out(uint32_t found)
 }
 
 // The share of a hand of the first launch, or another one, or none: it leaves if it may not begin
-// soon. By all threads; `may` is asked by one. HOLDS: blocks that are on the device before their time
-// take its multiprocessors from the application. So a hand that begins at once, where none has left,
-// lets the second launch in only by its end.
+// soon. By all threads; `may` is asked by one. HOLDS: blocks that are on the device before their
+// time take its multiprocessors from the application. So a hand that begins at once, where none has
+// left, lets the second launch in only by its end.
 template <bool HOLDS = false, class May>
 static __device__ uint32_t first_share(const phi_hop_item &item, uint64_t guess, uint64_t message,
                                        May may)
@@ -549,8 +550,7 @@ static __device__ void leave_hands(const phi_hop_item &item, uint64_t message, L
 
 // The source may be read early where it is this device's own: what the stream did before has filled
 // it. Else it is the peer's go that says so.
-template <bool LARGE>
-static __device__ void move_shares(const phi_hop_item &item, uint64_t guess)
+template <bool LARGE> static __device__ void move_shares(const phi_hop_item &item, uint64_t guess)
 {
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
     const phi_copy_args copy = {item.destination, item.source, item.size, 0, 0, 0, 0, 0, 0};
@@ -566,12 +566,12 @@ static __device__ void move_shares(const phi_hop_item &item, uint64_t guess)
 #pragma unroll 1
     while (share != NO_SHARE) {
         uint32_t next = share;
-        const bool copied = copy_when(copy, share, item.blocks, early,
-                                      LARGE ? &own->drawn : nullptr, [&] {
-                                          if (first)
-                                              next = first_share<LARGE>(item, guess, message, may);
-                                          return next == share;
-                                      });
+        const bool copied =
+            copy_when(copy, share, item.blocks, early, LARGE ? &own->drawn : nullptr, [&] {
+                if (first)
+                    next = first_share<LARGE>(item, guess, message, may);
+                return next == share;
+            });
         first = early = false;
         if (copied) {
             __syncthreads(); // gathers the block's copies for the fence of thread 0
@@ -581,7 +581,8 @@ static __device__ void move_shares(const phi_hop_item &item, uint64_t guess)
         }
         share = next;
     }
-    leave_hands(item, message, [] {}, [&] { own->moved = moved + 1; });
+    leave_hands(
+        item, message, [] {}, [&] { own->moved = moved + 1; });
 }
 
 // ---- The first block
@@ -769,8 +770,7 @@ static __device__ bool writes_for_others(const phi_hop_args &args)
 //
 // A launch that leaves its number leaves its fence, too: it would hold up the launch behind it,
 // which is a take mostly, and waits for the answer to these lines.
-template <bool STAGED>
-static __device__ void finish(const phi_hop_args &args, hop_follower &next)
+template <bool STAGED> static __device__ void finish(const phi_hop_args &args, hop_follower &next)
 {
     phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
     // It was let in a moment ago, and takes as long to come as a number does to leave. Behind go
@@ -806,8 +806,7 @@ static __device__ phi_hop_item hold(const phi_hop_item &item)
     return held;
 }
 
-template <messages OF>
-static __device__ __forceinline__ void hop(const phi_hop_args &args)
+template <messages OF> static __device__ __forceinline__ void hop(const phi_hop_args &args)
 {
     const bool waits = args.waits > 0 && blockIdx.x == 0;
     const uint32_t i = waits || args.count == 1 ? 0 : first_item(args);

@@ -64,13 +64,14 @@ struct phi_brace_args {
     uint32_t reserved;
 };
 
-// What stands before a part of a message in a bounce buffer: 64 bits, the size of the whole message.
+// What stands before a part of a message in a bounce buffer: 64 bits, the size of the whole
+// message.
 #define PHI_BOUNCE_HEAD 64
 // In a head: the copy was left out, as its end had ended. What posts behind it may not know.
 #define PHI_LEFT_OUT UINT64_MAX
 
-// Where a size does not match, the end that takes the message says so in its own line, so far behind
-// `broken`: the sizes, then that it is so (32 bits), then `undone` and `broken`.
+// Where a size does not match, the end that takes the message says so in its own line, so far
+// behind `broken`: the sizes, then that it is so (32 bits), then `undone` and `broken`.
 #define PHI_MISMATCH_BEHIND 36
 #define PHI_EXPECTED_BEHIND 40
 #define PHI_GOT_BEHIND      48
@@ -81,7 +82,8 @@ struct phi_brace_args {
 enum phi_head {
     PHI_HEAD_NONE,
     PHI_HEAD_WRITE, // before the destination
-    PHI_HEAD_CHECK, // before the source, of what has come: where it says another size nothing is copied
+    // before the source, of what has come: where it says another size nothing is copied
+    PHI_HEAD_CHECK,
 };
 
 // phi_copy: any grid of one dimension; copies size bytes, which do not overlap, unless *broken (32
@@ -182,10 +184,10 @@ struct phi_transfer_args {
 //
 // What does not fit into one block is done by *hands*: blocks of which each does a share. Before
 // each share of a PUSH or a MOVE its hand claims that (claimed), and a hand that has done its own
-// does those that nobody has claimed. So one hand that has a place on the device does all of it. The
-// taker's hands wait only for what such a hand pushes. Those of a PUSH or a MOVE leave if they may
-// not begin soon. What is left is done by as many hands of a second launch, or, where it is little,
-// by the first block (docs/protocols.md, "Who waits").
+// does those that nobody has claimed. So one hand that has a place on the device does all of it.
+// The taker's hands wait only for what such a hand pushes. Those of a PUSH or a MOVE leave if they
+// may not begin soon. What is left is done by as many hands of a second launch, or, where it is
+// little, by the first block (docs/protocols.md, "Who waits").
 #define PHI_LL_PIECE    8192                     // most bytes of data of a message
 #define PHI_LL_SLOT     (2 * PHI_LL_PIECE + 128) // with room for an offset before the data; aligned
 #define PHI_LL_SLOTS    2                        // wide ones, too
@@ -202,16 +204,16 @@ struct phi_transfer_args {
 #define PHI_WIDE_WARPS       8u                             // of a hand
 #define PHI_WIDE_ALONE       ((uint64_t)16 * PHI_WIDE_UNIT) // one block takes it, a warp a unit
 
-// A ring: the units of an unbound channel's messages lie one behind the other, in a bounce buffer of
-// the receiver's, from whose slots they are taken in order. Behind the slots are two lanes: of what
-// this end pushes, of what it takes. wide_pushed and wide_taken count units there, `credit` those
-// that the peer has taken, and `moved` says that the direction has ended: that a message was of another
-// size than its taker named, or that the wait for a long one was given up.
-#define PHI_RING_UNITS ((uint32_t)1984)
-#define PHI_RING_SLOTS (1024 * PHI_RING_UNITS)
+// A ring: the units of an unbound channel's messages lie one behind the other, in a bounce buffer
+// of the receiver's, from whose slots they are taken in order. Behind the slots are two lanes: of
+// what this end pushes, of what it takes. wide_pushed and wide_taken count units there, `credit`
+// those that the peer has taken, and `moved` says that the direction has ended: that a message was
+// of another size than its taker named, or that the wait for a long one was given up.
+#define PHI_RING_UNITS       ((uint32_t)1984)
+#define PHI_RING_SLOTS       (1024 * PHI_RING_UNITS)
 #define PHI_RING_LANE(takes) (PHI_RING_SLOTS + (takes) * (uint32_t)sizeof(struct phi_flag_lane))
-#define PHI_RING_BYTES ((uint32_t)2 << 20)
-#define PHI_RING_WHOLE ((uint32_t)1 << 20) // most bytes of a part
+#define PHI_RING_BYTES       ((uint32_t)2 << 20)
+#define PHI_RING_WHOLE       ((uint32_t)1 << 20) // most bytes of a part
 // Credit for a larger part is given when it is taken: else the next one of any size has room before
 // that, and so waits for no take that stands behind it.
 #define PHI_RING_UNTOLD (PHI_RING_UNITS - PHI_WIDE_UNITS(PHI_RING_WHOLE))
@@ -240,17 +242,19 @@ struct phi_flag_lane {
     uint32_t leaving; // own: blocks that have left the message's hands; 0 between launches
     uint64_t wide_pushed, wide_taken; // own: of the messages those that are wide
     uint64_t handed;                  // own: pushed or moved by hands, or given up by them
-    uint32_t drawn; // own: rows of a large MOVE, or of a long PUSH or TAKE; 0 between launches
+    uint32_t drawn;  // own: rows of a large MOVE, or of a long PUSH or TAKE; 0 between launches
     uint32_t posted; // own: 1: the take of a long message waits for those before it on the stream
     // Of the last long message, its first unit and 1: by the peer, when the take has begun; own,
     // when unit 0 is pushed, or taken.
     uint64_t begun, led;
-    uint32_t left; // own: hands of the first launch of a large MOVE that have left; 0 between messages
+    // own: hands of the first launch of a large MOVE that have left; 0 between messages
+    uint32_t left;
     uint32_t reserved[11];
-    uint32_t full[PHI_MOVE_BLOCKS]; // by the peer; 0 again by this end. Of a ring own: what became of
-                                    // the hands of a first launch, or in the first one who leads;
-                                    // 0 again by the second one
-    uint64_t claimed[PHI_MOVE_BLOCKS]; // own: of each share, the last message (handed) that was claimed
+    // by the peer; 0 again by this end. Of a ring own: what became of the hands of a first launch,
+    // or in the first one who leads; 0 again by the second one
+    uint32_t full[PHI_MOVE_BLOCKS];
+    // own: of each share, the last message (handed) that was claimed
+    uint64_t claimed[PHI_MOVE_BLOCKS];
 };
 
 enum phi_hop_kind {
@@ -261,10 +265,11 @@ enum phi_hop_kind {
     PHI_HOP_ARRIVE, // until the full words are there
 
     // The wait for hands, by a warp.
-    PHI_HOP_ROOM,    // until credit allows a PUSH; long: unit 0, and until its take has begun
-    PHI_HOP_LEAVE,   // until go allows a MOVE
-    PHI_HOP_MESSAGE, // credit for the message before; until the first line of a TAKE is there; long:
-                     // says that it has begun, and takes unit 0
+    PHI_HOP_ROOM,  // until credit allows a PUSH; long: unit 0, and until its take has begun
+    PHI_HOP_LEAVE, // until go allows a MOVE
+    // credit for the message before; until the first line of a TAKE is there; long: says that it
+    // has begun, and takes unit 0
+    PHI_HOP_MESSAGE,
 
     // Staged (base/stage.h), through slots in host memory: one message in as many records as it
     // takes.
@@ -277,8 +282,8 @@ enum phi_hop_kind {
     PHI_HOP_LAND, // until all bells of the lane have landed
 };
 
-// Of a PUSH or a MOVE by hands: which of its launches. Of a long PUSH or TAKE, the second: SECOND where
-// it is alone, and so led by the first, else ONLY: its first hand waits.
+// Of a PUSH or a MOVE by hands: which of its launches. Of a long PUSH or TAKE, the second: SECOND
+// where it is alone, and so led by the first, else ONLY: its first hand waits.
 enum phi_hands {
     PHI_HANDS_FIRST,  // of two
     PHI_HANDS_SECOND, // ... which does what is left, and counts the message
@@ -337,18 +342,17 @@ struct phi_hop_item {
 #define PHI_HOP_ITEMS   16                  // most messages
 #define PHI_HOP_ENTRIES (2 * PHI_HOP_ITEMS) // and items: hands, and the wait for them
 
-// phi_hop: the items at the same time. The first `waits` of them are the first block's, which is the
-// only one that waits without bound: each has warps of its own, or, where it is alone, all. Those
-// behind are hands, and have blocks of their own. Where `tells`, the last block that is done stores
-// number, as phi_brace, where done is not 0: of the launches of one operation the last one. sync as
-// for phi_transfer. It has no hands; phi_hop_spread has some, or a MOVE in its first block;
-// phi_hop_large the same, for launches with a MOVE of which warps draw what they copy;
-// phi_hop_wide is for what is wide, where the source of a PUSH and the destination of a TAKE are
-// aligned to 16 bytes: one item alone, or hands, and the waits for such; phi_ring for
-// messages by rings, all of which are wide; phi_ring_long for long ones; phi_hop_staged for items
-// that are staged or bells, those of one lane by the same blocks, one after the other. They are
-// kernels of their own as threads have as many registers as the steps of their kernel need, and
-// wait for the code of these.
+// phi_hop: the items at the same time. The first `waits` of them are the first block's, which is
+// the only one that waits without bound: each has warps of its own, or, where it is alone, all.
+// Those behind are hands, and have blocks of their own. Where `tells`, the last block that is done
+// stores number, as phi_brace, where done is not 0: of the launches of one operation the last one.
+// sync as for phi_transfer. It has no hands; phi_hop_spread has some, or a MOVE in its first block;
+// phi_hop_large the same, for launches with a MOVE of which warps draw what they copy; phi_hop_wide
+// is for what is wide, where the source of a PUSH and the destination of a TAKE are aligned to 16
+// bytes: one item alone, or hands, and the waits for such; phi_ring for messages by rings, all of
+// which are wide; phi_ring_long for long ones; phi_hop_staged for items that are staged or bells,
+// those of one lane by the same blocks, one after the other. They are kernels of their own as
+// threads have as many registers as the steps of their kernel need, and wait for the code of these.
 //
 // Where the driver can, a launch begins when all blocks of the one before it on the stream let it
 // in, or have ended: a block does so when nothing is left for which it waits without bound. So of a

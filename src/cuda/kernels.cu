@@ -287,8 +287,8 @@ static __device__ bool is_skipped(uint64_t broken)
     return skipped;
 }
 
-// A message of another size has come. The sizes come before `mismatch`, whose release pairs with the
-// acquire of who looks for it.
+// A message of another size has come. The sizes come before `mismatch`, whose release pairs with
+// the acquire of who looks for it.
 static __device__ void note_mismatch(uint64_t broken, uint64_t expected, uint64_t got)
 {
     store_relaxed_64(reinterpret_cast<uint64_t *>(broken + PHI_EXPECTED_BEHIND), expected);
@@ -445,8 +445,8 @@ template <class Args> struct follower {
     }
 
     // By a thread that has waited for long: nobody is to learn of the launch before this one only
-    // when a peer lets this one end. Any thread may do it, several may: the last block fences before
-    // it stores a larger number.
+    // when a peer lets this one end. Any thread may do it, several may: the last block fences
+    // before it stores a larger number.
     __device__ void settle() const
     {
         if (args.done == 0)
@@ -477,12 +477,11 @@ static __device__ void await_launch_before()
 }
 
 // Launched so, a kernel may begin while the one before it on the stream ends. It waits here for
-// that, unless it is behind a launch of the same operation, for which it waits at its end: what came
-// before that one is over then, and numbers that it left are read past the first cache. Before
+// that, unless it is behind a launch of the same operation, for which it waits at its end: what
+// came before that one is over then, and numbers that it left are read past the first cache. Before
 // that it shows itself to the one before it: by one thread, the last, which mostly has no line of a
 // message.
-template <class Args>
-static __device__ follower<Args> follow(const Args &args, bool behind = false)
+template <class Args> static __device__ follower<Args> follow(const Args &args, bool behind = false)
 {
     phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
     if (args.done != 0 && threadIdx.x == blockDim.x - 1 && blockIdx.x == 0)

@@ -133,9 +133,9 @@ static __device__ bool push_ring_units(const phi_hop_item &item, const ring_span
     return true;
 }
 
-// Whether a message was of another size, or a wait of this lane was given up: nothing is moved then,
-// also where what was waited for comes after all. Hands of long messages look here, as `broken` lies
-// in host memory, where looks of several blocks follow one another, 1 us each.
+// Whether a message was of another size, or a wait of this lane was given up: nothing is moved
+// then, also where what was waited for comes after all. Hands of long messages look here, as
+// `broken` lies in host memory, where looks of several blocks follow one another, 1 us each.
 static __device__ bool has_ended(const phi_hop_item &item)
 {
     return load_relaxed(&reinterpret_cast<const phi_flag_lane *>(item.own)->moved) != 0;
@@ -189,8 +189,7 @@ static __device__ bool take_ring_units(const phi_hop_item &item, const ring_span
             return false;
         if (unit == part.first)
             first();
-        wide_store<false>(item, at + place.first,
-                            place.keeps ? make_uint4(a.x, a.y, b.x, b.y) : a);
+        wide_store<false>(item, at + place.first, place.keeps ? make_uint4(a.x, a.y, b.x, b.y) : a);
         if (!place.keeps)
             wide_store<false>(item, at + place.second, b);
     }
@@ -219,8 +218,8 @@ static __device__ void take_ring(const phi_hop_item &item, const Team &team, hop
     if (team.thread() == 0)
         give_ring_credit(item);
     // The barrier: all have read the number.
-    const bool done = team.all(take_ring_units(item, span, part_of(team, 0), next,
-                                                        [&] { team.has_waited(); }));
+    const bool done =
+        team.all(take_ring_units(item, span, part_of(team, 0), next, [&] { team.has_waited(); }));
     if (done && team.thread() == 0)
         count_taken(item, span);
 }
@@ -245,8 +244,7 @@ static __device__ void push_ring_claimed(const phi_hop_item &item, const ring_me
 #pragma unroll 1
     while (share != NO_SHARE) {
         if (!pushed)
-            push_ring_units(item, message.span, part_of(item, share, 0),
-                                     [] { return true; });
+            push_ring_units(item, message.span, part_of(item, share, 0), [] { return true; });
         pushed = false;
         share = next_share(item, message.claim);
     }
@@ -291,8 +289,8 @@ static __device__ void take_ring_share(const phi_hop_item &item, hop_follower &n
     const ring_span span = taken_span(item);
     let_next_in();
     // The barrier: all have read the number.
-    const bool done = __syncthreads_and(take_ring_units(
-        item, span, part_of(item, blockIdx.x - item.first, 0), next, [] {}));
+    const bool done = __syncthreads_and(
+        take_ring_units(item, span, part_of(item, blockIdx.x - item.first, 0), next, [] {}));
     if (threadIdx.x == 0 && is_whole(item, &own->taking, done))
         count_taken(item, span);
 }

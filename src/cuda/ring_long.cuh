@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Long messages of unbound channels, by a ring (kernel_args.h). Part of hop.cuh.
 //
-// A first launch has a warp for each message, its lead, which waits for the peer and moves unit 0. When
-// one of them may go on, a second launch comes, with the hands of all: the first hand of a message waits
-// where it has to, the others leave if they may not begin soon. Warps draw rows in rising order, and the
-// least row that is not pushed may be. A lead stays until a hand of its message is on the device that
-// will finish it, and moves rows itself where none comes. So each message that has begun is finished by
-// what has a place on either device, however little it is, and waits for no other one of its launch, nor
-// for a block that has no place.
+// A first launch has a warp for each message, its lead, which waits for the peer and moves unit 0.
+// When one of them may go on, a second launch comes, with the hands of all: the first hand of a
+// message waits where it has to, the others leave if they may not begin soon. Warps draw rows in
+// rising order, and the least row that is not pushed may be. A lead stays until a hand of its
+// message is on the device that will finish it, and moves rows itself where none comes. So each
+// message that has begun is finished by what has a place on either device, however little it is,
+// and waits for no other one of its launch, nor for a block that has no place.
 #ifndef PHI_CUDA_RING_LONG_CUH
 #define PHI_CUDA_RING_LONG_CUH
 
@@ -64,17 +64,18 @@ static __device__ bool is_push(const phi_hop_item &item)
     return item.kind == PHI_HOP_ROOM || item.kind == PHI_HOP_PUSH;
 }
 
-// What the lead looks at, all at once: each look takes 0.6 us. led: unit 0 is moved. begun: of a push,
-// the take has begun, so that all units before the message were read; pairs with tell_begun(). Of a
-// take: `led`.
+// What the lead looks at, all at once: each look takes 0.6 us. led: unit 0 is moved. begun: of a
+// push, the take has begun, so that all units before the message were read; pairs with
+// tell_begun(). Of a take: `led`.
 struct lead_words {
     uint64_t led, begun;
     uint32_t place; // of a message that is not alone, enum lead_place
     bool ended;
 };
 
-// Of several messages each is led by one warp or the other: the first hand of the second launch says
-// that it is there, and leads when the lead of the first one has left. In full[0]; 0 between messages.
+// Of several messages each is led by one warp or the other: the first hand of the second launch
+// says that it is there, and leads when the lead of the first one has left. In full[0]; 0 between
+// messages.
 enum lead_place { LEAD_IS_HERE, HAND_IS_HERE, LEAD_HAS_LEFT };
 
 static __device__ lead_words look(const phi_hop_item &item)
@@ -120,7 +121,8 @@ static __device__ bool lead_push(const phi_hop_item &item, const ring_span &span
                                  hop_follower &next, bool yields)
 {
     const wide_place place = wide_place_of();
-    const wide_unit data = load_unit<false>(item, place, 0); // on its way while others are looked at
+    // on its way while others are looked at
+    const wide_unit data = load_unit<false>(item, place, 0);
     bool led = false;
     for (uint32_t polls = 0;; polls++) {
         const bool over = given_up(next, item.broken, polls);
@@ -194,8 +196,8 @@ static __device__ uint32_t draw(const phi_hop_item &item)
     return threadIdx.x % 32 == 0 ? atomicAdd(drawn, 1) : 0;
 }
 
-// Of a message that is not alone: looks of a hand that is not the first one, for some 50 us, in which
-// a peer that is at the same group comes.
+// Of a message that is not alone: looks of a hand that is not the first one, for some 50 us, in
+// which a peer that is at the same group comes.
 #define LONG_PATIENCE 64
 
 // By the first warp.
@@ -226,8 +228,8 @@ static __device__ bool is_relieved(const phi_hop_item &item)
     return began;
 }
 
-// A row for each warp of the block, or none. By all threads. The first launch has led a message that
-// was alone there.
+// A row for each warp of the block, or none. By all threads. The first launch has led a message
+// that was alone there.
 static __device__ uint32_t draw_first(const phi_hop_item &item, const ring_span &span,
                                       hop_follower &next)
 {
@@ -247,7 +249,8 @@ static __device__ uint32_t draw_first(const phi_hop_item &item, const ring_span 
 
 // ... of the first launch of a push that is alone, where it may begin soon. Blocks that are on the
 // device before their time take its multiprocessors from the application. So a hand that begins at
-// once lets the next launch in only by its end, unless another one has left, whose place that takes.
+// once lets the next launch in only by its end, unless another one has left, whose place that
+// takes.
 static __device__ uint32_t draw_early(const phi_hop_item &item, const ring_span &span)
 {
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
@@ -435,8 +438,9 @@ static __device__ bool move_rows(const phi_hop_item &item, const ring_span &span
 // Looks, for some 5 us, at rows that nobody draws.
 #define LEAD_LOOKS 8
 
-// A lead whose message is led, by a whole warp: until a hand has drawn, which goes on until no row is
-// left. A hand may have no place, where hands of other messages that wait for rows have all of them.
+// A lead whose message is led, by a whole warp: until a hand has drawn, which goes on until no row
+// is left. A hand may have no place, where hands of other messages that wait for rows have all of
+// them.
 static __device__ void stay(const phi_hop_item &item, const ring_span &span, hop_follower &next)
 {
     const uint32_t *drawn = &reinterpret_cast<const phi_flag_lane *>(item.own)->drawn;
@@ -471,8 +475,8 @@ static __device__ void lead_items(const phi_hop_args &args, const phi_hop_item &
 
 // ---- The end
 
-// Before the launch waits for the one before it: where that takes the message before this one of the
-// lane, its end tells the pusher that this take has begun.
+// Before the launch waits for the one before it: where that takes the message before this one of
+// the lane, its end tells the pusher that this take has begun.
 static __device__ void post_take(const phi_hop_item &item)
 {
     if (item.kind == PHI_HOP_MESSAGE && threadIdx.x == 0)

@@ -262,8 +262,8 @@ static __device__ void take_wide(const phi_hop_item &item, const Team &team, hop
     if (team.thread() == 0)
         give_credit(item, message - 1);
     // The barrier: all have read the numbers.
-    const bool done = team.all(take_units<ALIGNED>(item, part_of(team, number), next,
-                                                   [&] { team.has_waited(); }));
+    const bool done = team.all(
+        take_units<ALIGNED>(item, part_of(team, number), next, [&] { team.has_waited(); }));
     if (!done || team.thread() != 0)
         return;
     own->taken = message;
@@ -321,8 +321,7 @@ static __device__ void leave_push(const phi_hop_item &item, const wide_message &
         });
 }
 
-template <bool ALIGNED>
-static __device__ void push_shares(const phi_hop_item &item, uint64_t guess)
+template <bool ALIGNED> static __device__ void push_shares(const phi_hop_item &item, uint64_t guess)
 {
     const wide_message message = wide_message_of(item);
     const auto may = [&] { return has_credit(item, message.message); };
@@ -345,8 +344,8 @@ static __device__ void push_shares(const phi_hop_item &item, uint64_t guess)
 // Whether the first line of a message is there.
 static __device__ bool has_come(const phi_hop_item &item, uint64_t number)
 {
-    const uint4 *slot = reinterpret_cast<const uint4 *>(
-        item.slots + (number & (PHI_LL_SLOTS - 1)) * PHI_WIDE_SLOT);
+    const uint4 *slot =
+        reinterpret_cast<const uint4 *>(item.slots + (number & (PHI_LL_SLOTS - 1)) * PHI_WIDE_SLOT);
     return has_number(load_line(slot + 7), number);
 }
 
@@ -370,8 +369,8 @@ static __device__ void take_share(const phi_hop_item &item, hop_follower &next)
     const uint64_t number = load_relaxed_64(&own->wide_taken) + 1;
     let_next_in();
     // The barrier: all have read the numbers.
-    const bool done = __syncthreads_and(take_units<ALIGNED>(
-        item, part_of(item, blockIdx.x - item.first, number), next, [] {}));
+    const bool done = __syncthreads_and(
+        take_units<ALIGNED>(item, part_of(item, blockIdx.x - item.first, number), next, [] {}));
     if (threadIdx.x != 0 || !is_whole(item, &own->taking, done))
         return;
     own->taken = message;

@@ -5,8 +5,8 @@
 #include "lane/lift.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
 #include "peer/self.h"
+#include "peer/loopback.h"
 #include "peer/side.h"
 #include "peer/wake.h"
 #include "semaphore/segment.h"
@@ -14,29 +14,31 @@
 void phi_peer_revoke(struct phi_peer *peer)
 {
     // seq_cst: pairs with the executors, which store a number and then look at `revoked`.
-    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
-        atomic_store(&channel->uses.revoked, 1);
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next)
+        atomic_store(&channel->live.uses.revoked, 1);
 }
 
 void phi_peer_end_use(struct phi_peer *peer, int code)
 {
-    phi_log(peer->peers->report, PH_LOG_INFO, "rank %d is broken for rank %d: %s", peer->rank,
-            peer->peers->rank, ph_strerror(code));
+    phi_log(peer->self->report, PH_LOG_INFO, "rank %d is broken for rank %d: %s", peer->rank,
+            peer->self->rank, ph_strerror(code));
     peer->state = PHI_PEER_BROKEN;
-    peer->code = code;
-    atomic_store(&peer->ended, true);
-    if (peer->peers->destroying)
+    peer->end.code = code;
+    atomic_store(&peer->end.known, true);
+    if (peer->self->end.destroying)
         phi_peer_told(peer); // as of those that had ended before: see service/leave.c
     // The status first: who is refused because of `revoked` finds there why. A channel that has
     // ended alone says so for ever, unless this rank is fenced, which each call has to tell.
-    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
-        if (channel->abort.code == 0 || code == PH_EFENCED)
-            atomic_store(&channel->status, code);
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next)
+        if (channel->kept.abort.code == 0 || code == PH_EFENCED)
+            atomic_store(&channel->live.status, code);
     phi_peer_revoke(peer);
-    phi_service_wake(peer->peers);
-    phi_peers_changed(peer->peers);
+    phi_service_wake(peer->self);
+    phi_self_changed(peer->self);
     phi_mailbox_wake(
-        peer->peers->mailbox); // a thread that waits for this peer's message looks again
+        peer->self->mailbox); // a thread that waits for this peer's message looks again
 }
 
 void phi_peer_break(struct phi_peer *peer, int code)
@@ -44,25 +46,25 @@ void phi_peer_break(struct phi_peer *peer, int code)
     // Before the status: when the application knows that it is over, and uses its buffers for
     // something else, the peer cannot read that and call it a success. Of what is shared the peer
     // sees by `told` that it may have.
-    if (peer->link != NULL)
-        phi_link_cut(peer->link);
+    if (peer->to.link != NULL)
+        phi_link_cut(peer->to.link);
     if (peer->state != PHI_PEER_BROKEN)
         phi_peer_end_use(peer, code);
 }
 
-void phi_peers_break(struct phi_peers *peers, int code)
+void phi_self_break(struct phi_self *self, int code)
 {
     // All links first: who is told by the channel of one peer may have given another one the same
     // buffer.
-    for (int rank = 0; rank < peers->ranks; rank++) {
-        const struct phi_peer *peer = peers->table[rank];
-        if (peer != NULL && peer->state >= PHI_PEER_READY && peer->link != NULL)
-            phi_link_cut(peer->link);
+    for (int rank = 0; rank < self->ranks; rank++) {
+        const struct phi_peer *peer = self->table[rank];
+        if (peer != NULL && peer->state >= PHI_PEER_READY && peer->to.link != NULL)
+            phi_link_cut(peer->to.link);
     }
-    for (int rank = 0; rank < peers->ranks; rank++)
-        if (peers->table[rank] != NULL && peers->table[rank]->state == PHI_PEER_READY)
-            phi_peer_break(peers->table[rank], code);
-    phi_self_break(peers, code);
+    for (int rank = 0; rank < self->ranks; rank++)
+        if (self->table[rank] != NULL && self->table[rank]->state == PHI_PEER_READY)
+            phi_peer_break(self->table[rank], code);
+    phi_loopback_break(self, code);
 }
 
 // Whether, of a pair that has ended, the application of this side may know nothing, and use its
@@ -77,25 +79,25 @@ static bool is_unknowing(const struct phi_side *side)
 // an abort or because it is fenced, others by an expulsion, a later life that has announced itself.
 static bool must_hold(const struct phi_peer *peer)
 {
-    return !peer->gone && is_unknowing(phi_peer_theirs(peer));
+    return !peer->end.gone && is_unknowing(phi_peer_theirs(peer));
 }
 
 void phi_peer_lost(struct phi_peer *peer)
 {
     if (peer->state == PHI_PEER_BROKEN)
         return;
-    peer->ending = peer->pidfd >= 0 && peer->segment != NULL;
-    if (peer->ending)
-        peer->last_beat = atomic_load(&phi_peer_theirs(peer)->beat);
+    peer->end.ending = peer->to.pidfd >= 0 && peer->segment != NULL;
+    if (peer->end.ending)
+        peer->end.last_beat = atomic_load(&phi_peer_theirs(peer)->beat);
     phi_peer_break(peer, PH_EPEER);
 }
 
 void phi_peer_over(struct phi_peer *peer)
 {
-    peer->gone = true;
+    peer->end.gone = true;
     phi_heartbeat_forget(peer);
-    phi_peers_changed(peer->peers);
-    phi_mailbox_wake(peer->peers->mailbox);
+    phi_self_changed(peer->self);
+    phi_mailbox_wake(peer->self->mailbox);
 }
 
 // Its context is no more, and so nobody of its process moves host memory for it. Its device may
@@ -105,7 +107,8 @@ void phi_peer_over(struct phi_peer *peer)
 void phi_peer_parted(struct phi_peer *peer)
 {
     if (!peer->theirs.device ||
-        (peer->newer != 0 && phi_capabilities_same_process(&peer->theirs, &peer->newer_theirs)))
+        (peer->life.newer != 0 &&
+         phi_capabilities_same_process(&peer->theirs, &peer->life.newer_theirs)))
         phi_peer_over(peer);
 }
 
@@ -114,10 +117,10 @@ void phi_peer_parted(struct phi_peer *peer)
 // gone. A process that lives and has only lost its connection beats again.
 bool phi_peer_ending(const struct phi_peer *peer)
 {
-    if (!peer->ending || peer->gone || peer->expelled)
+    if (!peer->end.ending || peer->end.gone || peer->end.expelled)
         return false;
     const struct phi_side *theirs = phi_peer_theirs(peer);
-    return atomic_load(&theirs->beat) == peer->last_beat && atomic_load(&theirs->drained) == 0;
+    return atomic_load(&theirs->beat) == peer->end.last_beat && atomic_load(&theirs->drained) == 0;
 }
 
 // Lets the own waits of a channel go on: adds the bits that they wait for. Never the peer's bits:
@@ -129,16 +132,17 @@ static void release_channel(struct ph_channel *channel, bool hold)
     // `broken` before the words: a wait that ends by them finds it set and copies nothing, where it
     // can look. Not where a wait is held: a kernel's would end by it.
     if (!hold)
-        atomic_store(&channel->mine->broken, 1);
+        atomic_store(&channel->fixed.own.line->broken, 1);
     phi_flags_end(channel); // held or not: nothing is copied behind it
     phi_lift_all(channel, hold);
 }
 
 bool phi_peer_drained(struct phi_peer *peer, char *why, size_t size)
 {
-    struct phi_executor *executor = peer->peers->executor;
-    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
-        if (!executor->ops->drained(executor, &channel->uses, why, size))
+    struct phi_executor *executor = peer->self->executor;
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next)
+        if (!executor->ops->drained(executor, &channel->live.uses, why, size))
             return false;
     return true;
 }
@@ -148,7 +152,8 @@ bool phi_peer_release(struct phi_peer *peer)
     if (phi_peer_ending(peer))
         return false;
     bool hold = peer->segment != NULL && must_hold(peer);
-    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next)
         release_channel(channel, hold);
     if (!phi_peer_drained(peer, NULL, 0))
         return false;
@@ -162,7 +167,7 @@ bool phi_peer_release(struct phi_peer *peer)
 // Whether our application does not know of the end, and the peer, which may live, goes by that.
 static bool is_untold(const struct phi_peer *peer)
 {
-    return peer->state == PHI_PEER_BROKEN && peer->segment != NULL && !peer->gone &&
+    return peer->state == PHI_PEER_BROKEN && peer->segment != NULL && !peer->end.gone &&
            !phi_peer_ending(peer) && is_unknowing(phi_peer_mine(peer));
 }
 
@@ -177,11 +182,11 @@ bool phi_peer_holds(const struct phi_peer *peer)
 
 bool phi_peer_is_held(const struct phi_peer *peer)
 {
-    return is_untold(peer) && !peer->released && must_hold(peer);
+    return is_untold(peer) && !peer->end.released && must_hold(peer);
 }
 
 void phi_heartbeat_forget(struct phi_peer *peer)
 {
-    peer->suspect = false;
-    atomic_store_explicit(&peer->peers->silent_since[peer->rank], 0, memory_order_relaxed);
+    peer->pulse.suspect = false;
+    atomic_store_explicit(&peer->self->serving.silent_since[peer->rank], 0, memory_order_relaxed);
 }

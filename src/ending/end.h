@@ -7,12 +7,12 @@
 #include <stddef.h>
 
 struct phi_peer;
-struct phi_peers;
+struct phi_self;
 
 // phi_peer_break ends all use of a peer: its channels return `code`, and its streams' waits will be
 // released.
 void phi_peer_break(struct phi_peer *peer, int code);
-void phi_peers_break(struct phi_peers *peers, int code); // ... of all that are connected
+void phi_self_break(struct phi_self *self, int code); // ... of all that are connected
 
 // phi_peer_lost breaks a peer (PH_EPEER) whose connection has ended. Its streams' waits stay until
 // its pidfd, where there is one, says that it is gone, or it shows that it lives.

@@ -10,15 +10,15 @@
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "peer/wake.h"
 #include "semaphore/segment.h"
 
 bool phi_expel_over(const struct phi_peer *peer)
 {
-    if (peer->gone || !peer->expelled)
-        return peer->gone;
+    if (peer->end.gone || !peer->end.expelled)
+        return peer->end.gone;
     return atomic_load(&phi_peer_theirs(peer)->drained) != 0;
 }
 
@@ -26,18 +26,18 @@ void phi_expel_look(struct phi_peer *peer)
 {
     char why[96];
     // Acquire: pairs with the release store in mark.
-    if (peer->peers->fenced ||
+    if (peer->self->end.fenced ||
         atomic_load_explicit(&phi_peer_theirs(peer)->expelled, memory_order_acquire) == 0)
         return;
     snprintf(why, sizeof why, "it was expelled by rank %d", peer->rank);
-    phi_fence(peer->peers, why);
+    phi_fence(peer->self, why);
 }
 
-void phi_expel_look_all(struct phi_peers *peers)
+void phi_expel_look_all(struct phi_self *self)
 {
-    for (int rank = 0; rank < peers->ranks; rank++)
-        if (peers->table[rank] != NULL && peers->table[rank]->state == PHI_PEER_READY)
-            phi_expel_look(peers->table[rank]);
+    for (int rank = 0; rank < self->ranks; rank++)
+        if (self->table[rank] != NULL && self->table[rank]->state == PHI_PEER_READY)
+            phi_expel_look(self->table[rank]);
 }
 
 static void tell(struct phi_peer *peer, int rank, uint64_t life)
@@ -50,32 +50,32 @@ static void tell(struct phi_peer *peer, int rank, uint64_t life)
     phi_peer_tell(peer, &message);
 }
 
-static void tell_all(struct phi_peers *peers, int rank, uint64_t life)
+static void tell_all(struct phi_self *self, int rank, uint64_t life)
 {
-    for (int other = 0; other < peers->ranks; other++)
-        if (peers->table[other] != NULL && peers->table[other]->state == PHI_PEER_READY)
-            tell(peers->table[other], rank, life);
+    for (int other = 0; other < self->ranks; other++)
+        if (self->table[other] != NULL && self->table[other]->state == PHI_PEER_READY)
+            tell(self->table[other], rank, life);
 }
 
 void phi_expel_tell(struct phi_peer *peer)
 {
-    struct phi_peers *peers = peer->peers;
-    for (int rank = 0; rank < peers->ranks; rank++)
-        if (peers->table[rank] != NULL && peers->table[rank]->expelled_life != 0)
-            tell(peer, rank, peers->table[rank]->expelled_life);
+    struct phi_self *self = peer->self;
+    for (int rank = 0; rank < self->ranks; rank++)
+        if (self->table[rank] != NULL && self->table[rank]->life.expelled != 0)
+            tell(peer, rank, self->table[rank]->life.expelled);
 }
 
 // The life in the table is the one that was expelled.
 static void mark(struct phi_peer *peer)
 {
-    peer->expelled = true;
+    peer->end.expelled = true;
     if (peer->segment != NULL && peer->state >= PHI_PEER_READY) {
         // Release: pairs with the acquire load in phi_expel_look.
         phi_segment_put32(peer->segment, &phi_peer_mine(peer)->expelled, 1);
         phi_peer_ring(peer);
         tell(peer, peer->rank, peer->incarnation); // itself: its service thread looks
     }
-    phi_log(peer->peers->report, PH_LOG_WARN, "rank %d (process %u on %s) was expelled", peer->rank,
+    phi_log(peer->self->report, PH_LOG_WARN, "rank %d (process %u on %s) was expelled", peer->rank,
             peer->theirs.pid, peer->theirs.host);
     phi_peer_break(peer, PH_EPEER);
     phi_heartbeat_forget(peer);
@@ -84,7 +84,8 @@ static void mark(struct phi_peer *peer)
 
 void phi_expel_settle(struct phi_peer *peer)
 {
-    if (peer->incarnation > peer->expelled_life || peer->expelled || peer->gone || peer->preparing)
+    if (peer->incarnation > peer->life.expelled || peer->end.expelled || peer->end.gone ||
+        peer->contact.preparing)
         return;
     if (peer->state >= PHI_PEER_READY)
         mark(peer);
@@ -92,90 +93,91 @@ void phi_expel_settle(struct phi_peer *peer)
         peer->state = PHI_PEER_UNKNOWN; // its record is worth nothing; a later life's may come
 }
 
-void phi_expel_file(struct phi_peers *peers, int rank, uint64_t life)
+void phi_expel_file(struct phi_self *self, int rank, uint64_t life)
 {
-    if (rank == peers->rank) {
-        if (life == peers->incarnation)
-            phi_fence(peers, "it was expelled by another rank");
+    if (rank == self->rank) {
+        if (life == self->incarnation)
+            phi_fence(self, "it was expelled by another rank");
         return;
     }
-    struct phi_peer *peer = phi_peers_get(peers, rank);
-    if (peer == NULL || life <= peer->expelled_life)
+    struct phi_peer *peer = phi_self_peer(self, rank);
+    if (peer == NULL || life <= peer->life.expelled)
         return;
-    peer->expelled_life = life;
-    if (peer->newer != 0 && peer->newer <= life)
-        peer->newer = 0;
+    peer->life.expelled = life;
+    if (peer->life.newer != 0 && peer->life.newer <= life)
+        peer->life.newer = 0;
     if (peer->incarnation == life)
         phi_expel_settle(peer);
-    tell_all(peers, rank, life); // those that are connected to it and not to who expelled it
-    phi_peers_changed(peers);
+    tell_all(self, rank, life); // those that are connected to it and not to who expelled it
+    phi_self_changed(self);
 }
 
 static int may_expel(struct phi_peer *peer, int rank)
 {
-    struct phi_report *report = peer->peers->report;
+    struct phi_report *report = peer->self->report;
     if (peer->state < PHI_PEER_READY)
         return phi_fail(report, -ENOTCONN,
                         "rank %d cannot be expelled: rank %d was never connected to it", rank,
-                        peer->peers->rank);
-    if (peer->suspect)
+                        peer->self->rank);
+    if (peer->pulse.suspect)
         return 0;
     return phi_fail(report, -EBUSY,
                     "rank %d (process %u on %s) cannot be expelled: it is no SUSPECT, its last "
                     "heartbeat was %lld ms ago",
                     rank, peer->theirs.pid, peer->theirs.host,
-                    (long long)((phi_now() - peer->beat_at) / PHI_MS));
+                    (long long)((phi_now() - peer->pulse.at) / PHI_MS));
 }
 
-int phi_expel(struct phi_peers *peers, int rank, int64_t deadline)
+int phi_expel(struct phi_self *self, int rank, int64_t deadline)
 {
-    pthread_mutex_lock(&peers->lock);
-    struct phi_peer *peer = phi_peers_get(peers, rank);
-    int rc = peers->fenced ? phi_fence_fail(peers) : peer ? 0 : -ENOMEM;
-    if (rc || peer->gone)
+    pthread_mutex_lock(&self->lock);
+    struct phi_peer *peer = phi_self_peer(self, rank);
+    int rc = self->end.fenced ? phi_fence_fail(self) : peer ? 0 : -ENOMEM;
+    if (rc || peer->end.gone)
         goto unlock;
-    if (!peer->expelled) {
+    if (!peer->end.expelled) {
         if ((rc = may_expel(peer, rank)))
             goto unlock;
-        phi_expel_file(peers, rank, peer->incarnation);
+        phi_expel_file(self, rank, peer->incarnation);
         // This application knows by its own call.
         phi_peer_told(peer);
     }
     uint64_t life = peer->incarnation;
-    pthread_mutex_unlock(&peers->lock);
-    return phi_mailbox_expel(peers->mailbox, rank, life, deadline);
+    pthread_mutex_unlock(&self->lock);
+    return phi_mailbox_expel(self->mailbox, rank, life, deadline);
 unlock:
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     return rc;
 }
 
-void phi_fence(struct phi_peers *peers, const char *why)
+void phi_fence(struct phi_self *self, const char *why)
 {
-    if (peers->fenced)
+    if (self->end.fenced)
         return;
-    snprintf(peers->fenced_why, sizeof peers->fenced_why, "%s", why);
-    peers->fenced = phi_fail(peers->report, PH_EFENCED, "rank %d (incarnation %llx) is fenced: %s",
-                             peers->rank, (unsigned long long)peers->incarnation, why);
-    phi_peers_break(peers, PH_EFENCED);
-    phi_peers_changed(peers);
-    phi_mailbox_wake(peers->mailbox);
+    snprintf(self->end.fenced_why, sizeof self->end.fenced_why, "%s", why);
+    self->end.fenced =
+        phi_fail(self->report, PH_EFENCED, "rank %d (incarnation %llx) is fenced: %s", self->rank,
+                 (unsigned long long)self->incarnation, why);
+    phi_self_break(self, PH_EFENCED);
+    phi_self_changed(self);
+    phi_mailbox_wake(self->mailbox);
 }
 
-void phi_fence_told(struct phi_peers *peers)
+void phi_fence_told(struct phi_self *self)
 {
-    for (int rank = 0; rank < peers->ranks; rank++) {
-        struct phi_peer *peer = peers->table[rank];
+    for (int rank = 0; rank < self->ranks; rank++) {
+        struct phi_peer *peer = self->table[rank];
         if (peer != NULL && peer->state >= PHI_PEER_READY)
             phi_peer_told(peer);
     }
-    atomic_store(&peers->fence_told, true);
+    atomic_store(&self->end.fence_told, true);
 }
 
-int phi_fence_fail(struct phi_peers *peers)
+int phi_fence_fail(struct phi_self *self)
 {
-    phi_fence_told(peers);
-    return phi_fail(peers->report, PH_EFENCED, "rank %d (incarnation %llx) is fenced: %s",
-                    peers->rank, (unsigned long long)peers->incarnation, peers->fenced_why);
+    phi_fence_told(self);
+    return phi_fail(self->report, PH_EFENCED, "rank %d (incarnation %llx) is fenced: %s",
+                    self->rank, (unsigned long long)self->incarnation, self->end.fenced_why);
 }
 
 // Whether nothing of the peer's process touches what we shared with it. One that never mapped the

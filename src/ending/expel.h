@@ -11,15 +11,15 @@
 #include <stdint.h>
 
 struct phi_peer;
-struct phi_peers;
+struct phi_self;
 
 // phi_expel (without the lock) expels the present life of a SUSPECT. 0 also where it exited, left
 // or was expelled already. -EBUSY: it is no SUSPECT; -ENOTCONN: it was never connected; else why
 // the store could not be told: the ranks that are connected know all the same.
-int phi_expel(struct phi_peers *peers, int rank, int64_t deadline);
+int phi_expel(struct phi_self *self, int rank, int64_t deadline);
 
 // phi_expel_file takes up that a life of a rank was expelled: by another rank's word.
-void phi_expel_file(struct phi_peers *peers, int rank, uint64_t life);
+void phi_expel_file(struct phi_self *self, int rank, uint64_t life);
 
 // phi_expel_settle draws the consequences where the life in the table is an expelled one; a thread
 // that was connecting to it meanwhile calls it.
@@ -30,20 +30,20 @@ void phi_expel_tell(struct phi_peer *peer);
 
 // phi_expel_look looks whether the peer has expelled this rank; look_all, whether any has.
 void phi_expel_look(struct phi_peer *peer);
-void phi_expel_look_all(struct phi_peers *peers);
+void phi_expel_look_all(struct phi_self *self);
 
 // phi_expel_over: whether nothing of a broken life's process touches what it shared with us: it
 // exited, or it was expelled and has acknowledged.
 bool phi_expel_over(const struct phi_peer *peer);
 
 // phi_fence ends the use of every channel of this rank: its life is over in the eyes of the others.
-void phi_fence(struct phi_peers *peers, const char *why);
+void phi_fence(struct phi_self *self, const char *why);
 
 // phi_fence_told: the application is told now, by whatever call, and so of every pair: it need not
 // make another one before it destroys the context. fence_fail returns PH_EFENCED with its sentence,
 // and tells.
-void phi_fence_told(struct phi_peers *peers);
-int phi_fence_fail(struct phi_peers *peers);
+void phi_fence_told(struct phi_self *self);
+int phi_fence_fail(struct phi_self *self);
 
 // phi_release_over: whether nothing of the peer's process touches what we shared with it.
 bool phi_release_over(const struct phi_peer *peer);

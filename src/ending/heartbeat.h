@@ -17,7 +17,7 @@
 #include <peerhop/context.h>
 
 struct phi_peer;
-struct phi_peers;
+struct phi_self;
 
 enum phi_pulse {
     PHI_PULSE_ALIVE,
@@ -36,16 +36,16 @@ int64_t phi_pulse_awake(int64_t now, int64_t ticked, int64_t awake_since, int64_
 
 // phi_heartbeat_tick (takes the lock) beats, judges, and looks whether this rank was expelled, and
 // whether a peer has left or aborted. Returns when to call again; PHI_FOREVER: nobody is connected.
-int64_t phi_heartbeat_tick(struct phi_peers *peers);
+int64_t phi_heartbeat_tick(struct phi_self *self);
 
 // phi_heartbeat_missed (with the lock): whether the service thread missed a beat, that is, this
 // process was perhaps stopped: then others may have expelled it meanwhile.
-bool phi_heartbeat_missed(struct phi_peers *peers);
+bool phi_heartbeat_missed(struct phi_self *self);
 
 // phi_peer_state (with the lock) is what the application is told.
 enum ph_peer_state phi_peer_report_state(const struct phi_peer *peer);
 
-// phi_peers_report (takes the lock) fills a report of another rank.
-void phi_peers_report(struct phi_peers *peers, int rank, struct ph_peer_report *report);
+// phi_peer_report (takes the lock) fills a report of another rank.
+void phi_peer_report(struct phi_self *self, int rank, struct ph_peer_report *report);
 
 #endif

@@ -9,7 +9,7 @@
 #include "lane/staging.h"
 #include "peer/message.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "semaphore/segment.h"
 
 // How long a link still has: for what is said to one that was expelled, and may be stopped for a
@@ -21,74 +21,74 @@
 // streams that wait.
 static void take_off(struct phi_peer *peer, struct phi_link **link, struct phi_segment **segment)
 {
-    *link = peer->link;
+    *link = peer->to.link;
     *segment = NULL;
-    if (peer->link != NULL) {
+    if (peer->to.link != NULL) {
         phi_staging_free(peer);
         *segment = peer->segment;
         peer->segment = NULL;
     }
-    peer->link = NULL;
-    if (peer->pidfd >= 0)
-        close(peer->pidfd);
-    peer->pidfd = -1;
-    free(peer->hello);
-    peer->hello = NULL;
+    peer->to.link = NULL;
+    if (peer->to.pidfd >= 0)
+        close(peer->to.pidfd);
+    peer->to.pidfd = -1;
+    free(peer->to.hello);
+    peer->to.hello = NULL;
 }
 
-static void end_link(const struct phi_peers *peers, struct phi_link *link,
+static void end_link(const struct phi_self *self, struct phi_link *link,
                      struct phi_segment *segment)
 {
     if (link == NULL)
         return;
     phi_link_free(link);
-    phi_segment_unregister(segment, peers->device);
+    phi_segment_unregister(segment, self->device);
     phi_segment_close(segment);
 }
 
 bool phi_hello_lost(struct phi_peer *peer)
 {
     char why[PHI_HELLO_WHY];
-    if (peer->hello->lost || phi_link_lost(peer->link, why, sizeof why) == 0)
+    if (peer->to.hello->lost || phi_link_lost(peer->to.link, why, sizeof why) == 0)
         return false;
-    peer->hello->lost = true;
+    peer->to.hello->lost = true;
     return true;
 }
 
 bool phi_hello_why(const struct phi_peer *peer, char *why, size_t size)
 {
-    if (peer->link == NULL)
+    if (peer->to.link == NULL)
         return false;
-    if (phi_link_lost(peer->link, why, size) != 0)
+    if (phi_link_lost(peer->to.link, why, size) != 0)
         return true;
-    if (peer->hello->exited != 0)
+    if (peer->to.hello->exited != 0)
         snprintf(why, size, "its process has exited");
-    return peer->hello->exited != 0;
+    return peer->to.hello->exited != 0;
 }
 
 void phi_hello_cut(struct phi_peer *peer)
 {
-    if (peer->link != NULL && peer->hello->cut == 0)
-        peer->hello->cut = phi_deadline(CUT_MS);
+    if (peer->to.link != NULL && peer->to.hello->cut == 0)
+        peer->to.hello->cut = phi_deadline(CUT_MS);
 }
 
 void phi_hello_exited(struct phi_peer *peer)
 {
-    peer->hello->exited = phi_deadline(EXIT_MS);
+    peer->to.hello->exited = phi_deadline(EXIT_MS);
 }
 
 bool phi_hello_exiting(const struct phi_peer *peer)
 {
-    return peer->hello->exited != 0;
+    return peer->to.hello->exited != 0;
 }
 
 bool phi_hello_cut_due(struct phi_peer *peer)
 {
-    const struct phi_hello *hello = peer->hello;
+    const struct phi_hello *hello = peer->to.hello;
     const int64_t now = phi_now();
     if ((hello->exited == 0 || now < hello->exited) && (hello->cut == 0 || now < hello->cut))
         return false;
-    phi_link_end(peer->link, false);
+    phi_link_end(peer->to.link, false);
     return true;
 }
 
@@ -97,7 +97,7 @@ void phi_hello_forget(struct phi_peer *peer)
     struct phi_link *link;
     struct phi_segment *segment;
     take_off(peer, &link, &segment);
-    end_link(peer->peers, link, segment);
+    end_link(peer->self, link, segment);
 }
 
 void phi_hello_drop(struct phi_peer *peer)
@@ -105,14 +105,14 @@ void phi_hello_drop(struct phi_peer *peer)
     struct phi_link *link;
     struct phi_segment *segment;
     take_off(peer, &link, &segment);
-    pthread_mutex_unlock(&peer->peers->lock);
-    end_link(peer->peers, link, segment);
-    pthread_mutex_lock(&peer->peers->lock);
+    pthread_mutex_unlock(&peer->self->lock);
+    end_link(peer->self, link, segment);
+    pthread_mutex_lock(&peer->self->lock);
 }
 
 void phi_hello_free(struct phi_peer *peer)
 {
-    if (peer->link != NULL && !peer->gone && peer->state >= PHI_PEER_READY)
-        phi_link_end(peer->link, true);
+    if (peer->to.link != NULL && !peer->end.gone && peer->state >= PHI_PEER_READY)
+        phi_link_end(peer->to.link, true);
     phi_hello_forget(peer);
 }

@@ -5,7 +5,7 @@
 #include "ending/expel.h"
 #include "ending/link.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "semaphore/segment.h"
 
@@ -13,10 +13,10 @@
 // and so has to be here first: until then phi_peer_leaves looks again.
 static void end_by_leave(struct phi_peer *peer)
 {
-    if (!peer->leaves)
-        phi_peer_note_told(peer, &peer->told_by_then);
-    peer->leaves = true;
-    if (phi_peer_heard(peer, &peer->told_by_then))
+    if (!peer->heard.leaves)
+        phi_peer_note_told(peer, &peer->heard.told_by_then);
+    peer->heard.leaves = true;
+    if (phi_peer_heard(peer, &peer->heard.told_by_then))
         phi_peer_end_use(peer, PH_EPEER);
 }
 
@@ -32,7 +32,7 @@ void phi_peer_look(struct phi_peer *peer)
     uint32_t state = atomic_load(&phi_peer_theirs(peer)->state);
     if (state & PHI_SIDE_ABORTED)
         phi_peer_break(peer, PH_EBROKEN);
-    else if (atomic_load(&phi_peer_theirs(peer)->told) != 0 && !peer->peers->leaving)
+    else if (atomic_load(&phi_peer_theirs(peer)->told) != 0 && !peer->self->end.leaving)
         phi_peer_break(peer, PH_EPEER);
     else if (state & PHI_SIDE_LEAVING)
         end_by_leave(peer);
@@ -40,9 +40,9 @@ void phi_peer_look(struct phi_peer *peer)
 
 bool phi_peer_leaves(struct phi_peer *peer)
 {
-    if (peer->leaves && peer->state == PHI_PEER_READY)
+    if (peer->heard.leaves && peer->state == PHI_PEER_READY)
         phi_peer_look(peer);
-    return peer->leaves && peer->state == PHI_PEER_READY;
+    return peer->heard.leaves && peer->state == PHI_PEER_READY;
 }
 
 int phi_peer_failure(struct phi_peer *peer)
@@ -51,12 +51,12 @@ int phi_peer_failure(struct phi_peer *peer)
     // end.
     phi_peer_told(peer);
     char why[PHI_HELLO_WHY] = "";
-    const char *more = !peer->expelled        ? ""
+    const char *more = !peer->end.expelled    ? ""
                        : phi_expel_over(peer) ? " (it was expelled)"
                                               : " (it was expelled, and its process has neither "
                                                 "acknowledged nor exited)";
-    const bool ended = !peer->expelled && phi_hello_why(peer, why, sizeof why);
-    return phi_fail(peer->peers->report, peer->code, "rank %d (process %u on %s): %s%s%s%s",
-                    peer->rank, peer->theirs.pid, peer->theirs.host, ph_strerror(peer->code), more,
-                    ended ? "; its link has ended: " : "", why);
+    const bool ended = !peer->end.expelled && phi_hello_why(peer, why, sizeof why);
+    return phi_fail(peer->self->report, peer->end.code, "rank %d (process %u on %s): %s%s%s%s",
+                    peer->rank, peer->theirs.pid, peer->theirs.host, ph_strerror(peer->end.code),
+                    more, ended ? "; its link has ended: " : "", why);
 }

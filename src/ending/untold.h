@@ -5,20 +5,20 @@
 #ifndef PHI_ENDING_UNTOLD_H
 #define PHI_ENDING_UNTOLD_H
 
-struct phi_peers;
+struct phi_self;
 
-// phi_untold_note (with the lock) notes in peers->untold whether a call that waits is to tell at
+// phi_untold_note (with the lock) notes in self->end.untold whether a call that waits is to tell at
 // once: this rank is fenced, or streams of ours are held.
-void phi_untold_note(struct phi_peers *peers);
+void phi_untold_note(struct phi_self *self);
 
 // phi_untold_answer (without the lock) is what such a call returns where its wait has ended with
 // rc. -EINTR (there was something to tell at once): the code of that, with its sentence; or -EINTR,
 // where another call has told meanwhile, and the wait goes on. -ETIMEDOUT: the code of any end of
 // which the application does not know; who waits for whom is not looked at, so that no call times
 // out again and again where telling would help; or -ETIMEDOUT. Else rc.
-int phi_untold_answer(struct phi_peers *peers, int rc);
+int phi_untold_answer(struct phi_self *self, int rc);
 
 // phi_untold_none (with the lock): the application is told of all ends so far, by whatever call.
-void phi_untold_none(struct phi_peers *peers);
+void phi_untold_none(struct phi_self *self);
 
 #endif

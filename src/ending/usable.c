@@ -8,50 +8,51 @@
 #include "lane/lift.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "semaphore/segment.h"
 
 // Whether the peer gave its buffer back before or after all that this end waited for had come.
 static int settle(struct ph_channel *channel)
 {
-    pthread_mutex_lock(&channel->peers->lock);
+    pthread_mutex_lock(&channel->self->lock);
     phi_revoke_settle(channel);
-    pthread_mutex_unlock(&channel->peers->lock);
-    return atomic_load_explicit(&channel->status, memory_order_acquire);
+    pthread_mutex_unlock(&channel->self->lock);
+    return atomic_load_explicit(&channel->live.status, memory_order_acquire);
 }
 
 // With what the peer has said of its end, which the service thread may not have seen so far, or be
 // just writing down.
 static int look(struct ph_channel *channel)
 {
-    pthread_mutex_lock(&channel->peers->lock);
+    pthread_mutex_lock(&channel->self->lock);
     phi_peer_look(channel->peer);
-    const int status = atomic_load_explicit(&channel->status, memory_order_acquire);
-    pthread_mutex_unlock(&channel->peers->lock);
+    const int status = atomic_load_explicit(&channel->live.status, memory_order_acquire);
+    pthread_mutex_unlock(&channel->self->lock);
     return status;
 }
 
 int phi_channel_check(struct ph_channel *channel)
 {
-    int status = atomic_load_explicit(&channel->status, memory_order_acquire);
+    int status = atomic_load_explicit(&channel->live.status, memory_order_acquire);
     if (status == -ESTALE)
         status = settle(channel);
     // A queue whose copy failed with the link is done before the service thread knows of it. Pairs
     // with the queue's store, which comes before its operation is done.
     // Or it found a message of another size, which is looked for elsewhere.
-    if (status == 0 && channel->route.link != NULL && atomic_load(&channel->mine->broken) != 0 &&
-        atomic_load(&channel->mine->mismatch) == 0) {
+    if (status == 0 && channel->fixed.route.link != NULL &&
+        atomic_load(&channel->fixed.own.line->broken) != 0 &&
+        atomic_load(&channel->fixed.own.line->mismatch) == 0) {
         status = look(channel);
         status = status ? status : PH_EPEER;
     }
     struct phi_peer *peer = channel->peer;
-    if (status && atomic_load(&peer->ended))
+    if (status && atomic_load(&peer->end.known))
         phi_peer_told(peer);
-    if (status == PH_EFENCED && !atomic_load(&channel->peers->fence_told)) {
-        pthread_mutex_lock(&channel->peers->lock);
-        phi_fence_told(channel->peers);
-        pthread_mutex_unlock(&channel->peers->lock);
+    if (status == PH_EFENCED && !atomic_load(&channel->self->end.fence_told)) {
+        pthread_mutex_lock(&channel->self->lock);
+        phi_fence_told(channel->self);
+        pthread_mutex_unlock(&channel->self->lock);
     }
     return status;
 }
@@ -59,12 +60,13 @@ int phi_channel_check(struct ph_channel *channel)
 const char *phi_channel_why(const struct ph_channel *channel, int code)
 {
     // Why a rank is fenced, and why a channel ended alone, is written before the channel's status.
-    if (code != atomic_load_explicit(&channel->status, memory_order_acquire))
+    if (code != atomic_load_explicit(&channel->live.status, memory_order_acquire))
         return ph_strerror(code);
     if (code == PH_EFENCED)
-        return channel->peers->fenced_why;
-    const bool alone = (code == PH_EABORTED || code == PH_EMISMATCH) && channel->why[0] != '\0';
-    return alone ? channel->why : ph_strerror(code);
+        return channel->self->end.fenced_why;
+    const bool alone =
+        (code == PH_EABORTED || code == PH_EMISMATCH) && channel->live.why[0] != '\0';
+    return alone ? channel->live.why : ph_strerror(code);
 }
 
 // Whether the peer's application knows that the pair has ended, by a call of its own at least: what
@@ -81,7 +83,8 @@ int phi_channel_ended(struct ph_channel *channel)
 {
     // Behind what was read. Pairs with the fence in phi_peer_told.
     atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load(&channel->status) == 0 && !channel->self && is_over_there(channel->peer))
+    if (atomic_load(&channel->live.status) == 0 && !channel->fixed.loopback &&
+        is_over_there(channel->peer))
         look(channel);
     return phi_channel_check(channel);
 }
@@ -90,37 +93,37 @@ int phi_channel_ended(struct ph_channel *channel)
 // What it had read when the peer was still there is whole for ever.
 static bool may_have_read_else(struct ph_channel *channel)
 {
-    struct phi_executor *executor = channel->peers->executor;
-    const uint32_t reads = atomic_load(&channel->reads);
-    if (reads == atomic_load(&channel->reads_whole))
+    struct phi_executor *executor = channel->self->executor;
+    const uint32_t reads = atomic_load(&channel->live.reads);
+    if (reads == atomic_load(&channel->live.reads_whole))
         return false;
-    const bool drained = executor->ops->drained(executor, &channel->uses, NULL, 0);
+    const bool drained = executor->ops->drained(executor, &channel->live.uses, NULL, 0);
     // Behind what was read. Pairs with the fence in phi_peer_told.
     atomic_thread_fence(memory_order_seq_cst);
     if (is_over_there(channel->peer))
         return true;
     if (drained)
-        atomic_store(&channel->reads_whole, reads);
+        atomic_store(&channel->live.reads_whole, reads);
     return false;
 }
 
 static bool is_undone(struct ph_channel *channel)
 {
-    pthread_mutex_lock(&channel->peers->lock);
+    pthread_mutex_lock(&channel->self->lock);
     const bool undone = phi_lift_undone(channel);
-    pthread_mutex_unlock(&channel->peers->lock);
+    pthread_mutex_unlock(&channel->self->lock);
     return undone;
 }
 
 // Of a rank that has itself given up, or was fenced, peers may post what they have not copied.
 static const char *why_not_whole(struct ph_channel *channel)
 {
-    const int ended = atomic_load_explicit(&channel->status, memory_order_acquire);
+    const int ended = atomic_load_explicit(&channel->live.status, memory_order_acquire);
     if (ended == PH_EABORTED || ended == PH_EFENCED || ended == PH_EMISMATCH)
         return "what its operations have moved is undefined";
     // Without an end nobody has let a wait go, nor is the line another channel's.
-    const bool may_be =
-        ended || atomic_load(&channel->undone) || atomic_load(&channel->mine->undone);
+    const bool may_be = ended || atomic_load(&channel->live.undone) ||
+                        atomic_load(&channel->fixed.own.line->undone);
     if (may_be && is_undone(channel))
         return "a message that it waited for did not come, or what it had to copy or to tell was "
                "left out";
@@ -136,7 +139,7 @@ int phi_channel_status(struct ph_channel *channel)
         return 0;
     const int ended = phi_channel_ended(channel);
     const int code = ended && ended != -ESTALE ? ended : PH_EBROKEN;
-    return phi_refuse(channel->peers->report, code, "operation %llu with rank %d: %s: %s",
+    return phi_refuse(channel->self->report, code, "operation %llu with rank %d: %s: %s",
                       (unsigned long long)channel->op_id, channel->peer->rank, why,
                       phi_channel_why(channel, code));
 }

@@ -10,72 +10,72 @@
 #include "peer/exports.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "release/start.h"
 #include "transport/bounce.h"
 
 // Looks at most once per exchange call and allocation whether the allocation is still what it was.
-static bool still_there(struct phi_peers *peers, struct phi_own_buffer *own)
+static bool still_there(struct phi_self *self, struct phi_own_buffer *own)
 {
     struct phi_local_export *e = own->export_;
-    if (e->checked == peers->exchange_calls)
+    if (e->checked == self->exchanges.calls)
         return true;
-    if (!phi_memory_current(peers->memory, own->address, &e->export_.allocation))
+    if (!phi_memory_current(self->memory, own->address, &e->export_.allocation))
         return false;
-    e->checked = peers->exchange_calls;
+    e->checked = self->exchanges.calls;
     return true;
 }
 
-static struct phi_local_export *find_export(struct phi_peers *peers,
+static struct phi_local_export *find_export(struct phi_self *self,
                                             const struct phi_allocation *allocation)
 {
-    for (uint32_t i = peers->exports_count; i-- > 0;)
-        if (phi_allocation_equal(&peers->exports[i]->export_.allocation, allocation))
-            return peers->exports[i];
+    for (uint32_t i = self->exports.count; i-- > 0;)
+        if (phi_allocation_equal(&self->exports.live[i]->export_.allocation, allocation))
+            return self->exports.live[i];
     return NULL;
 }
 
-static int get_export(struct phi_peers *peers, const struct phi_allocation *allocation,
+static int get_export(struct phi_self *self, const struct phi_allocation *allocation,
                       struct phi_local_export **out)
 {
-    *out = find_export(peers, allocation);
+    *out = find_export(self, allocation);
     if (*out != NULL)
         return 0;
-    phi_release_gone(peers, allocation);
-    void *grown = phi_array_grow(peers->exports, peers->exports_count, &peers->exports_room,
-                                 sizeof *peers->exports);
+    phi_release_gone(self, allocation);
+    void *grown = phi_array_grow(self->exports.live, self->exports.count, &self->exports.room,
+                                 sizeof *self->exports.live);
     if (grown == NULL)
         return -ENOMEM;
-    peers->exports = grown;
+    self->exports.live = grown;
     struct phi_local_export *e = calloc(1, sizeof *e);
     if (e == NULL)
         return -ENOMEM;
     e->export_.fd = -1;
-    e->sent = calloc((size_t)peers->ranks, 1);
-    int rc = e->sent ? phi_memory_export(peers->memory, allocation, &e->export_) : -ENOMEM;
+    e->sent = calloc((size_t)self->ranks, 1);
+    int rc = e->sent ? phi_memory_export(self->memory, allocation, &e->export_) : -ENOMEM;
     if (rc) {
         phi_export_free(e);
         return rc;
     }
-    e->id = peers->export_ids++;
-    peers->exports[peers->exports_count++] = e;
+    e->id = self->exports.ids++;
+    self->exports.live[self->exports.count++] = e;
     *out = e;
     return 0;
 }
 
-// What fixes a direction, and is its sender's, and what this rank asks for: with another choice of it
-// an operation is another.
+// What fixes a direction, and is its sender's, and what this rank asks for: with another choice of
+// it an operation is another.
 struct choice {
     uint8_t protocol;
     struct phi_limits limits;
     bool zero_sm;
 };
 
-static struct choice choice_of(const struct phi_peers *peers, const struct ph_operation *op)
+static struct choice choice_of(const struct phi_self *self, const struct ph_operation *op)
 {
     struct choice choice = {(uint8_t)op->protocol, {-1, -1}, (op->flags & PH_ZERO_SM) != 0};
     if (op->protocol == PH_PROTOCOL_DEFAULT)
-        choice.protocol = peers->config->protocol == 0 ? PH_PROTOCOL_PUT : PH_PROTOCOL_GET;
+        choice.protocol = self->config->protocol == 0 ? PH_PROTOCOL_PUT : PH_PROTOCOL_GET;
     if (op->buffer == NULL) // its sender copies, whatever it asks for
         choice.protocol = PH_PROTOCOL_PUT;
     if (op->limits != NULL && (op->role & PH_ROLE_SENDER))
@@ -89,31 +89,32 @@ static bool is_choice(const struct phi_own_buffer *own, const struct choice *cho
            own->limits.sm_max == choice->limits.sm_max && own->zero_sm == choice->zero_sm;
 }
 
-static int add_own(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op,
+static int add_own(struct phi_self *self, struct phi_key *key, const struct ph_operation *op,
                    const struct choice *choice)
 {
-    struct phi_bounce *bounce = op->buffer == NULL ? peers->bounces : NULL;
+    struct phi_bounce *bounce = op->buffer == NULL ? self->exchanges.bounces : NULL;
     void *address = bounce ? bounce->address : op->buffer;
     const size_t bytes = bounce ? bounce->size : op->size;
     struct phi_allocation allocation;
     uint64_t offset;
     struct phi_local_export *e;
-    void *grown = phi_array_grow(key->own, key->own_count, &key->own_room, sizeof *key->own);
+    void *grown =
+        phi_array_grow(key->own.list, key->own.count, &key->own.room, sizeof *key->own.list);
     if (grown == NULL)
         return -ENOMEM;
-    key->own = grown;
-    int rc = phi_memory_describe(peers->memory, address, bytes, &allocation, &offset);
-    if (rc || (rc = get_export(peers, &allocation, &e)))
+    key->own.list = grown;
+    int rc = phi_memory_describe(self->memory, address, bytes, &allocation, &offset);
+    if (rc || (rc = get_export(self, &allocation, &e)))
         return rc;
     if (bounce) {
-        peers->bounces = bounce->next;
+        self->exchanges.bounces = bounce->next;
         e->bounce = bounce;
     }
-    e->checked = peers->exchange_calls;
+    e->checked = self->exchanges.calls;
     e->buffers++;
     e->entries++;
-    key->own[key->own_count++] = (struct phi_own_buffer){
-        .number = ++key->peer->numbers,
+    key->own.list[key->own.count++] = (struct phi_own_buffer){
+        .number = ++key->peer->keys.numbers,
         .address = address,
         .size = bytes,
         .unbound = bounce != NULL,
@@ -126,112 +127,112 @@ static int add_own(struct phi_peers *peers, struct phi_key *key, const struct ph
     return 0;
 }
 
-static struct phi_own_buffer *find_own(struct phi_peers *peers, const struct phi_key *key,
+static struct phi_own_buffer *find_own(struct phi_self *self, const struct phi_key *key,
                                        const struct ph_operation *op, const struct choice *choice)
 {
-    for (uint32_t i = key->own_count; i-- > 0;) {
-        struct phi_own_buffer *own = &key->own[i];
+    for (uint32_t i = key->own.count; i-- > 0;) {
+        struct phi_own_buffer *own = &key->own.list[i];
         const bool same = op->buffer == NULL ? own->unbound
                                              : !own->unbound && own->address == op->buffer &&
                                                    own->size == op->size;
-        if (!own->released && same && is_choice(own, choice) && still_there(peers, own))
+        if (!own->released && same && is_choice(own, choice) && still_there(self, own))
             return own;
     }
     return NULL;
 }
 
 // Finds or adds this rank's buffer of a key.
-static int own_buffer(struct phi_peers *peers, struct phi_key *key, const struct ph_operation *op,
+static int own_buffer(struct phi_self *self, struct phi_key *key, const struct ph_operation *op,
                       uint32_t *number)
 {
-    const struct choice choice = choice_of(peers, op);
-    const struct phi_own_buffer *own = find_own(peers, key, op, &choice);
-    int rc = own ? 0 : add_own(peers, key, op, &choice);
+    const struct choice choice = choice_of(self, op);
+    const struct phi_own_buffer *own = find_own(self, key, op, &choice);
+    int rc = own ? 0 : add_own(self, key, op, &choice);
     if (rc == 0)
-        *number = own ? own->number : key->own[key->own_count - 1].number;
+        *number = own ? own->number : key->own.list[key->own.count - 1].number;
     return rc;
 }
 
-static struct phi_key *search_key(struct phi_peers *peers, const struct ph_operation *op,
+static struct phi_key *search_key(struct phi_self *self, const struct ph_operation *op,
                                   struct phi_key *last, int *rc)
 {
-    struct phi_peer *peer = phi_peers_get(peers, op->peer);
+    struct phi_peer *peer = phi_self_peer(self, op->peer);
     *rc = -ENOMEM;
     struct phi_key *key = peer ? phi_key_get(peer, op->op_id, (uint8_t)op->role, rc) : NULL;
     if (last != NULL) {
-        last->follower = key;
-        last->follower_at = peers->keys_freed;
+        last->follower.key = key;
+        last->follower.at = self->exchanges.keys_freed;
     }
     return key;
 }
 
 // Calls repeat themselves: where the same key follows the last one again, nothing is searched.
-static struct phi_key *key_after(struct phi_peers *peers, const struct ph_operation *op,
+static struct phi_key *key_after(struct phi_self *self, const struct ph_operation *op,
                                  struct phi_key *last, int *rc)
 {
     struct phi_key *next =
-        last != NULL && last->follower_at == peers->keys_freed ? last->follower : NULL;
+        last != NULL && last->follower.at == self->exchanges.keys_freed ? last->follower.key : NULL;
     return next != NULL && next->op_id == op->op_id && next->role == (uint8_t)op->role &&
-                   next->peer == peers->table[op->peer]
+                   next->peer == self->table[op->peer]
                ? next
-               : search_key(peers, op, last, rc);
+               : search_key(self, op, last, rc);
 }
 
 // Only want of memory has not been said where it came up.
-static int no_key(struct phi_peers *peers, const struct ph_operation *op, int rc)
+static int no_key(struct phi_self *self, const struct ph_operation *op, int rc)
 {
     if (rc == -ENOMEM)
-        phi_fail(peers->report, rc, "out of memory for operation %llu with rank %d",
+        phi_fail(self->report, rc, "out of memory for operation %llu with rank %d",
                  (unsigned long long)op->op_id, op->peer);
     return rc;
 }
 
 // ---- Bounce buffers
 
-static bool wants_bounce(struct phi_peers *peers, const struct ph_operation *op)
+static bool wants_bounce(struct phi_self *self, const struct ph_operation *op)
 {
-    const struct phi_peer *peer = peers->table[op->peer];
+    const struct phi_peer *peer = self->table[op->peer];
     if (op->buffer != NULL)
         return false;
     const struct phi_key *key = peer ? phi_key_find(peer, op->op_id, (uint8_t)op->role) : NULL;
-    const struct choice choice = choice_of(peers, op);
-    return key == NULL || find_own(peers, key, op, &choice) == NULL;
+    const struct choice choice = choice_of(self, op);
+    return key == NULL || find_own(self, key, op, &choice) == NULL;
 }
 
 // Small ones beyond the rank's budget.
-static size_t next_size(struct phi_peers *peers)
+static size_t next_size(struct phi_self *self)
 {
-    const uint64_t most = (uint64_t)peers->config->device_bytes;
-    if (peers->device == NULL)
+    const uint64_t most = (uint64_t)self->config->device_bytes;
+    if (self->device == NULL)
         return PHI_BOUNCE_LARGE;
-    if (peers->slot_bytes + PHI_BOUNCE_LARGE > most)
+    if (self->flags.used + PHI_BOUNCE_LARGE > most)
         return PHI_BOUNCE_SMALL;
-    peers->slot_bytes += PHI_BOUNCE_LARGE;
+    self->flags.used += PHI_BOUNCE_LARGE;
     return PHI_BOUNCE_LARGE;
 }
 
-static int add_bounce(struct phi_peers *peers)
+static int add_bounce(struct phi_self *self)
 {
     struct phi_bounce *bounce = NULL;
-    const size_t size = next_size(peers);
-    pthread_mutex_unlock(&peers->lock);
-    int rc = phi_bounce_make(peers->memory, peers->device, size,
-                             phi_deadline(peers->config->deadline_ms), &bounce);
-    pthread_mutex_lock(&peers->lock);
+    const size_t size = next_size(self);
+    pthread_mutex_unlock(&self->lock);
+    int rc = phi_bounce_make(self->memory, self->device, size,
+                             phi_deadline(self->config->deadline_ms), &bounce);
+    pthread_mutex_lock(&self->lock);
     if (bounce != NULL) {
-        bounce->next = peers->bounces;
-        peers->bounces = bounce;
-    } else if (peers->device != NULL && size == PHI_BOUNCE_LARGE) {
-        peers->slot_bytes -= PHI_BOUNCE_LARGE;
+        bounce->next = self->exchanges.bounces;
+        self->exchanges.bounces = bounce;
+    } else if (self->device != NULL && size == PHI_BOUNCE_LARGE) {
+        self->flags.used -= PHI_BOUNCE_LARGE;
     }
-    return rc == -ENOMEM ? phi_fail(peers->report, rc, "out of memory for a bounce buffer") : rc;
+    return rc == -ENOMEM ? phi_fail(self->report, rc, "out of memory for a bounce buffer") : rc;
 }
 
-static bool has_bounces(struct phi_peers *peers, const struct ph_operation *ops, size_t n)
+static bool has_bounces(struct phi_self *self, const struct ph_operation *ops, size_t n)
 {
-    const struct phi_bounce *next = peers->bounces;
+    const struct phi_bounce *next = self->exchanges.bounces;
     for (size_t i = 0; i < n; i++) {
-        if (!wants_bounce(peers, &ops[i]))
+        if (!wants_bounce(self, &ops[i]))
             continue;
         if (next == NULL)
             return false;
@@ -240,54 +241,54 @@ static bool has_bounces(struct phi_peers *peers, const struct ph_operation *ops,
     return true;
 }
 
-int phi_request_bounces(struct phi_peers *peers, const struct ph_operation *ops, size_t n)
+int phi_request_bounces(struct phi_self *self, const struct ph_operation *ops, size_t n)
 {
     int rc = 0;
-    while (rc == 0 && !has_bounces(peers, ops, n)) // another thread may take them meanwhile
-        rc = add_bounce(peers);
+    while (rc == 0 && !has_bounces(self, ops, n)) // another thread may take them meanwhile
+        rc = add_bounce(self);
     return rc;
 }
 
 int phi_request_renew(struct phi_pending *pending)
 {
     struct phi_key *key = pending->key;
-    struct phi_peers *peers = key->peer->peers;
+    struct phi_self *self = key->peer->self;
     const struct ph_operation none = {0};
     int rc = 0;
-    while (rc == 0 && peers->bounces == NULL)
-        rc = add_bounce(peers);
+    while (rc == 0 && self->exchanges.bounces == NULL)
+        rc = add_bounce(self);
     const struct phi_own_buffer *old = phi_key_mine(key, pending->number);
     const struct choice choice = {old->protocol, old->limits, old->zero_sm};
     if (rc == 0)
-        rc = add_own(peers, key, &none, &choice);
+        rc = add_own(self, key, &none, &choice);
     if (rc)
         return rc;
-    pending->number = key->own[key->own_count - 1].number;
+    pending->number = key->own.list[key->own.count - 1].number;
     pending->state = PHI_PENDING_PEER;
     return 0;
 }
 
 int phi_request_take(struct ph_exchange_request *request, const struct ph_operation *ops)
 {
-    struct phi_peers *peers = request->peers;
+    struct phi_self *self = request->self;
     struct phi_key *last = NULL;
     for (size_t i = 0; i < request->capacity; i++) {
         int rc = 0;
-        struct phi_key *key = key_after(peers, &ops[i], last, &rc);
+        struct phi_key *key = key_after(self, &ops[i], last, &rc);
         if (key == NULL)
-            return no_key(peers, &ops[i], rc);
+            return no_key(self, &ops[i], rc);
         if (key->request != NULL)
             return phi_fail(
-                peers->report, -EALREADY,
+                self->report, -EALREADY,
                 "operation %llu with rank %d (role %d) is in another unfinished exchange",
                 (unsigned long long)ops[i].op_id, ops[i].peer, (int)ops[i].role);
         struct phi_pending *pending = &request->pending[i];
         *pending = (struct phi_pending){.key = key};
-        rc = own_buffer(peers, key, &ops[i], &pending->number);
+        rc = own_buffer(self, key, &ops[i], &pending->number);
         if (rc)
-            return no_key(peers, &ops[i], rc);
+            return no_key(self, &ops[i], rc);
         key->request = request;
-        key->used = peers->exchange_calls;
+        key->used = self->exchanges.calls;
         request->n++;
         last = key;
     }

@@ -7,12 +7,12 @@
 
 struct ph_exchange_request;
 struct ph_operation;
-struct phi_peers;
+struct phi_self;
 struct phi_pending;
 
 // phi_request_bounces makes the bounce buffers that these operations still need, and gives the lock
 // up meanwhile: to be called before phi_request_take. -ENOMEM, PH_EDRIVER.
-int phi_request_bounces(struct phi_peers *peers, const struct ph_operation *ops, size_t n);
+int phi_request_bounces(struct phi_self *self, const struct ph_operation *ops, size_t n);
 
 // phi_request_renew gives one whose bounce buffer was given back another one, and gives the lock up
 // meanwhile. -ENOMEM, PH_EDRIVER, or why it cannot be exported.

@@ -28,15 +28,15 @@
 #include "peer/exports.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "peer/wake.h"
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
 
-struct phi_peers *phi_exchange_peers(const struct ph_exchange_request *request)
+struct phi_self *phi_exchange_peers(const struct ph_exchange_request *request)
 {
-    return request->peers;
+    return request->self;
 }
 
 struct progress {
@@ -64,9 +64,9 @@ static void note_work(struct progress *p, struct phi_pending *pending,
         p->first = pending;
     if (pending->state == PHI_PENDING_PEER && phi_contact_due(peer))
         p->prepare = peer;
-    if (pending->state == PHI_PENDING_PEER && peer->refused &&
-        (p->retry == 0 || peer->retry < p->retry))
-        p->retry = peer->retry;
+    if (pending->state == PHI_PENDING_PEER && peer->contact.refused &&
+        (p->retry == 0 || peer->contact.retry < p->retry))
+        p->retry = peer->contact.retry;
     if ((pending->state == PHI_PENDING_OFFER && !pending->blocked) || pending->tells)
         p->offer = peer;
     // An answer of the peer wakes us; else it is looked at again after a while.
@@ -74,7 +74,7 @@ static void note_work(struct progress *p, struct phi_pending *pending,
         p->retry = peer->room.at;
     if (peer->fifo.late) {
         phi_fifo_take(peer);
-        phi_peers_changed(peer->peers); // what it serves may have been looked at in this pass
+        phi_self_changed(peer->self); // what it serves may have been looked at in this pass
     }
     if (peer->fifo.late && (p->retry == 0 || phi_deadline(LATE_PAUSE_MS) < p->retry))
         p->retry = phi_deadline(LATE_PAUSE_MS);
@@ -107,7 +107,7 @@ static struct progress pass(struct ph_exchange_request *request)
 {
     struct progress p = {0};
     struct phi_peer *rung = NULL;
-    request->peers->passes++;
+    request->self->exchanges.passes++;
     for (size_t i = 0; i < request->n; i++) {
         struct phi_pending *pending = &request->pending[i];
         struct phi_remote_export *import;
@@ -156,31 +156,31 @@ static bool work(struct ph_exchange_request *request, const struct progress *p, 
     return true;
 }
 
-static void let_go(struct phi_peers *peers, struct phi_pending *pending)
+static void let_go(struct phi_self *self, struct phi_pending *pending)
 {
     struct phi_key *key = pending->key;
     phi_pending_wants(pending, false);
     key->request = NULL;
-    if (peers->table[key->peer->rank] != key->peer)
+    if (self->table[key->peer->rank] != key->peer)
         phi_key_disown(key);
-    else if (peers->ended != NULL)
+    else if (self->exports.ended != NULL)
         phi_release_prune(key); // what was released meanwhile, and is closed by now
 }
 
 // drop_request: its keys are let go.
 static void drop_request(struct ph_exchange_request *request)
 {
-    struct phi_peers *peers = request->peers;
-    phi_count(peers->counters, hits, request->hits);
-    struct ph_exchange_request **at = &peers->requests;
+    struct phi_self *self = request->self;
+    phi_count(self->counters, hits, request->hits);
+    struct ph_exchange_request **at = &self->exchanges.first;
     while (*at != request)
         at = &(*at)->next;
     *at = request->next;
     // Kept for the next exchange: an exchange of many hits must not ask the system for memory each
     // time.
-    if (peers->spare == NULL || peers->spare->room < request->room) {
-        free(peers->spare);
-        peers->spare = request;
+    if (self->exchanges.spare == NULL || self->exchanges.spare->room < request->room) {
+        free(self->exchanges.spare);
+        self->exchanges.spare = request;
     } else {
         free(request);
     }
@@ -189,41 +189,41 @@ static void drop_request(struct ph_exchange_request *request)
 static void end_request(struct ph_exchange_request *request)
 {
     for (size_t i = 0; i < request->n; i++)
-        let_go(request->peers, &request->pending[i]);
+        let_go(request->self, &request->pending[i]);
     drop_request(request);
 }
 
-static struct ph_exchange_request *make_request(struct phi_peers *peers, size_t n)
+static struct ph_exchange_request *make_request(struct phi_self *self, size_t n)
 {
-    struct ph_exchange_request *request = peers->spare;
+    struct ph_exchange_request *request = self->exchanges.spare;
     if (request != NULL && request->room >= n)
-        peers->spare = NULL;
+        self->exchanges.spare = NULL;
     else if ((request = malloc(sizeof *request + n * sizeof request->pending[0])) != NULL)
         request->room = n;
     if (request == NULL)
         return NULL;
-    request->peers = peers;
-    request->selves = NULL;
+    request->self = self;
+    request->loopbacks = NULL;
     request->busy = true;
     request->stuck = request->abandoned = request->finishing = false;
     request->failed = request->hits = 0;
     request->n = 0;
     request->capacity = n;
     request->began = phi_now();
-    request->next = peers->requests;
-    peers->requests = request;
+    request->next = self->exchanges.first;
+    self->exchanges.first = request;
     return request;
 }
 
-static int check_life(struct phi_peers *peers)
+static int check_life(struct phi_self *self)
 {
-    if (peers->aborted)
-        return phi_fail(peers->report, PH_EABORTED, "rank %d aborted", peers->rank);
-    if (peers->leaving)
-        return phi_fail(peers->report, PH_EBROKEN, "rank %d is being destroyed", peers->rank);
-    if (!peers->fenced && phi_heartbeat_missed(peers))
-        phi_expel_look_all(peers); // this process was stopped: the service thread may come later
-    return peers->fenced ? phi_fence_fail(peers) : 0;
+    if (self->end.aborted)
+        return phi_fail(self->report, PH_EABORTED, "rank %d aborted", self->rank);
+    if (self->end.leaving)
+        return phi_fail(self->report, PH_EBROKEN, "rank %d is being destroyed", self->rank);
+    if (!self->end.fenced && phi_heartbeat_missed(self))
+        phi_expel_look_all(self); // this process was stopped: the service thread may come later
+    return self->end.fenced ? phi_fence_fail(self) : 0;
 }
 
 // The half of an exchange that waits for nobody: what connected peers can be told now, they are
@@ -233,7 +233,7 @@ static int begin(struct ph_exchange_request *request, int64_t deadline)
     int rc = 0;
     struct progress p = pass(request);
     if (p.first != NULL && p.first->state == PHI_PENDING_PEER &&
-        (rc = phi_peers_drain(request->peers)) == 0)
+        (rc = phi_self_drain(request->self)) == 0)
         p = pass(request);
     while (rc == 0 && p.offer != NULL) {
         rc = phi_offer_send(request, p.offer, deadline);
@@ -245,34 +245,34 @@ static int begin(struct ph_exchange_request *request, int64_t deadline)
 
 // Of an application with several threads nobody can tell that they wait in a circle: another thread
 // of a rank may come.
-static void note_thread(struct phi_peers *peers)
+static void note_thread(struct phi_self *self)
 {
-    if (!peers->exchanged)
-        peers->exchanger = pthread_self();
-    else if (!pthread_equal(peers->exchanger, pthread_self()))
-        peers->many_threads = true;
-    peers->exchanged = true;
+    if (!self->exchanges.any)
+        self->exchanges.thread = pthread_self();
+    else if (!pthread_equal(self->exchanges.thread, pthread_self()))
+        self->exchanges.many_threads = true;
+    self->exchanges.any = true;
 }
 
 // A peer that is gone may have begun a new life.
-static void renew_peers(struct phi_peers *peers, const struct ph_operation *ops, size_t n)
+static void renew_peers(struct phi_self *self, const struct ph_operation *ops, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        struct phi_peer *peer = peers->table[ops[i].peer];
+        struct phi_peer *peer = self->table[ops[i].peer];
         if (peer == NULL || peer->state != PHI_PEER_BROKEN)
             continue;
-        if (peer->newer == 0)
-            phi_peers_look(peers, peer->rank); // another thread may have renewed it meanwhile
-        phi_peer_renew(peers->table[ops[i].peer]);
+        if (peer->life.newer == 0)
+            phi_self_look(self, peer->rank); // another thread may have renewed it meanwhile
+        phi_peer_renew(self->table[ops[i].peer]);
     }
 }
 
 // Whatever told it: what was to be sent, a record that was received, a peer's code.
-static void note_fence(struct phi_peers *peers, int rc)
+static void note_fence(struct phi_self *self, int rc)
 {
     if (rc == PH_EFENCED) {
-        phi_fence(peers, "a later life of it, or its expulsion, was announced in the store");
-        phi_fence_told(peers);
+        phi_fence(self, "a later life of it, or its expulsion, was announced in the store");
+        phi_fence_told(self);
     }
 }
 
@@ -285,9 +285,9 @@ static bool is_of(const struct phi_key *key, const struct ph_operation *ops, siz
     return false;
 }
 
-static bool is_abandoned(const struct phi_peers *peers, const struct ph_operation *ops, size_t n)
+static bool is_abandoned(const struct phi_self *self, const struct ph_operation *ops, size_t n)
 {
-    for (const struct ph_exchange_request *r = peers->requests; r != NULL; r = r->next)
+    for (const struct ph_exchange_request *r = self->exchanges.first; r != NULL; r = r->next)
         for (size_t i = 0; r->abandoned && i < r->n; i++)
             if (is_of(r->pending[i].key, ops, n))
                 return true;
@@ -295,41 +295,41 @@ static bool is_abandoned(const struct phi_peers *peers, const struct ph_operatio
 }
 
 // An exchange that was finished may still have its keys: the thread that works for it ends it soon.
-static void await_abandoned(struct phi_peers *peers, const struct ph_operation *ops, size_t n)
+static void await_abandoned(struct phi_self *self, const struct ph_operation *ops, size_t n)
 {
-    const int64_t deadline = phi_deadline(peers->config->deadline_ms);
-    while (is_abandoned(peers, ops, n) && phi_now() < deadline)
-        phi_peers_follow(peers, deadline);
+    const int64_t deadline = phi_deadline(self->config->deadline_ms);
+    while (is_abandoned(self, ops, n) && phi_now() < deadline)
+        phi_self_follow(self, deadline);
 }
 
-int phi_exchange_start(struct phi_peers *peers, const struct ph_operation *ops, size_t n,
+int phi_exchange_start(struct phi_self *self, const struct ph_operation *ops, size_t n,
                        struct ph_exchange_request **out)
 {
-    pthread_mutex_lock(&peers->lock);
+    pthread_mutex_lock(&self->lock);
     struct ph_exchange_request *request = NULL;
-    await_abandoned(peers, ops, n);
-    int rc = check_life(peers);
+    await_abandoned(self, ops, n);
+    int rc = check_life(self);
     if (rc)
         goto unlock;
-    note_thread(peers);
-    renew_peers(peers, ops, n);
+    note_thread(self);
+    renew_peers(self, ops, n);
     // Behind that, as a new life of a peer needs new ones; and nothing behind it gives up the lock.
-    rc = phi_request_bounces(peers, ops, n);
+    rc = phi_request_bounces(self, ops, n);
     if (rc == 0)
-        rc = check_life(peers);
+        rc = check_life(self);
     if (rc)
         goto unlock;
-    peers->exchange_calls++;
-    request = make_request(peers, n);
+    self->exchanges.calls++;
+    request = make_request(self, n);
     if (request == NULL) {
-        rc = phi_fail(peers->report, -ENOMEM, "out of memory for %zu operations", n);
+        rc = phi_fail(self->report, -ENOMEM, "out of memory for %zu operations", n);
         goto unlock;
     }
     if ((rc = phi_request_take(request, ops))) {
         end_request(request);
         goto unlock;
     }
-    int64_t deadline = phi_deadline(peers->config->deadline_ms);
+    int64_t deadline = phi_deadline(self->config->deadline_ms);
     if ((rc = begin(request, deadline))) {
         phi_request_give_up(request, deadline);
         end_request(request);
@@ -338,8 +338,8 @@ int phi_exchange_start(struct phi_peers *peers, const struct ph_operation *ops, 
     request->busy = false;
     *out = request;
 unlock:
-    note_fence(peers, rc);
-    pthread_mutex_unlock(&peers->lock);
+    note_fence(self, rc);
+    pthread_mutex_unlock(&self->lock);
     return rc;
 }
 
@@ -378,19 +378,19 @@ static bool is_there(const struct awaited *awaited)
 // over.
 static bool spin(const struct phi_pending *pending, int64_t end)
 {
-    struct phi_peers *peers = pending->key->peer->peers;
+    struct phi_self *self = pending->key->peer->self;
     const struct awaited awaited = awaited_by(pending);
     if (awaited.word == NULL)
         return false;
-    const int64_t soon = phi_now() + peers->config->spin_us * 1000, until = soon < end ? soon : end;
-    pthread_mutex_unlock(&peers->lock);
+    const int64_t soon = phi_now() + self->config->spin_us * 1000, until = soon < end ? soon : end;
+    pthread_mutex_unlock(&self->lock);
     bool there = false;
     for (unsigned i = 0; !(there = is_there(&awaited)); i++) {
         if (i % 64 == 63 && phi_now() >= until)
             break;
         phi_pause();
     }
-    pthread_mutex_lock(&peers->lock);
+    pthread_mutex_lock(&self->lock);
     return there;
 }
 
@@ -424,14 +424,14 @@ static void ask_roles(struct ph_exchange_request *request, const struct phi_pend
 static int wait_for_peers(struct ph_exchange_request *request, const struct progress *p,
                           uint64_t seen, int64_t deadline)
 {
-    struct phi_peers *peers = request->peers;
-    peers->waiting = p->first;
+    struct phi_self *self = request->self;
+    self->exchanges.waiting = p->first;
     int64_t until = request->half < deadline ? request->half : deadline;
     if (p->retry && p->retry < until)
         until = p->retry;
     if (request->roles < until)
         until = request->roles;
-    int rc = phi_peers_wait(peers, seen, until);
+    int rc = phi_self_wait(self, seen, until);
     if (rc != -ETIMEDOUT || phi_now() >= deadline)
         return rc;
     if (phi_now() >= request->roles)
@@ -455,10 +455,11 @@ static void end_abandoned(struct ph_exchange_request *request)
 // Carries the exchanges that were started and that no thread finishes yet, as a peer may finish
 // those first. Their errors are told by their own finish. Returns whether something was done, after
 // which the list may be another one.
-static bool help_others(struct phi_peers *peers, int64_t deadline)
+static bool help_others(struct phi_self *self, int64_t deadline)
 {
     int64_t soon = phi_deadline(HELP_MS); // its own thread waits for us so long at most
-    for (struct ph_exchange_request *other = peers->requests; other != NULL; other = other->next) {
+    for (struct ph_exchange_request *other = self->exchanges.first; other != NULL;
+         other = other->next) {
         if (other->busy || other->stuck)
             continue;
         int rc = 0;
@@ -471,7 +472,7 @@ static bool help_others(struct phi_peers *peers, int64_t deadline)
             continue;
         if (other->abandoned)
             end_abandoned(other);
-        phi_peers_changed(peers); // its own thread may wait for it
+        phi_self_changed(self); // its own thread may wait for it
         return true;
     }
     return false;
@@ -496,7 +497,7 @@ static bool is_wrong(const struct ph_exchange_request *request)
 // Carries the request to its end; returns 0 when every operation is done, whatever came of it.
 static int carry(struct ph_exchange_request *request, int64_t deadline)
 {
-    struct phi_peers *peers = request->peers;
+    struct phi_self *self = request->self;
     int64_t now = phi_now();
     request->half = now + (deadline - now) / 2;
     request->crossed = false;
@@ -505,20 +506,20 @@ static int carry(struct ph_exchange_request *request, int64_t deadline)
     request->finishing = true;
     int64_t give_up = deadline - answer_time(deadline - now);
     for (;;) {
-        uint64_t seen = peers->changes;
+        uint64_t seen = self->changes.count;
         // Before its peer, who was told the same, is found to have left.
         if (is_wrong(request))
             return phi_request_mismatch(request);
         struct progress p = advance(request);
         if (p.open == 0)
             return 0;
-        int rc = check_life(peers);
+        int rc = check_life(self);
         int64_t end = p.look ? give_up : deadline;
         if (rc == 0 && phi_now() >= end)
             rc = -ETIMEDOUT;
         if (rc || (work(request, &p, deadline, &rc) && rc))
             return rc;
-        if (p.prepare || p.offer || p.import || p.renew || p.ask || help_others(peers, deadline))
+        if (p.prepare || p.offer || p.import || p.renew || p.ask || help_others(self, deadline))
             continue;
         if (spin(p.first, end))
             continue;
@@ -533,8 +534,8 @@ static void doubt_store(const struct ph_exchange_request *request)
     for (size_t i = 0; i < request->n; i++) {
         const struct phi_pending *pending = &request->pending[i];
         if (pending->state != PHI_PENDING_DONE &&
-            phi_peers_wanted(request->peers, pending->key->peer->rank)) {
-            phi_mailbox_doubt(request->peers->mailbox);
+            phi_self_wanted(request->self, pending->key->peer->rank)) {
+            phi_mailbox_doubt(request->self->mailbox);
             return;
         }
     }
@@ -561,10 +562,10 @@ static void end_round(struct phi_pending *pending, int rc)
         phi_agreement_done(&pending->key->agreement);
 }
 
-static struct ph_channel *hand_out(struct phi_peers *peers, struct ph_channel *channel)
+static struct ph_channel *hand_out(struct phi_self *self, struct ph_channel *channel)
 {
-    channel->handles++;
-    channel->used = peers->exchange_calls;
+    channel->kept.handles++;
+    channel->kept.used = self->exchanges.calls;
     return channel;
 }
 
@@ -575,59 +576,59 @@ static void pass_acknowledgement(struct phi_peer *peer)
         return;
     uint64_t sequence =
         atomic_load_explicit(&phi_peer_theirs(peer)->acknowledged, memory_order_acquire);
-    if (sequence > peer->acknowledged) {
-        peer->acknowledged = sequence;
-        phi_mailbox_acknowledged(peer->peers->mailbox, peer->rank, sequence);
+    if (sequence > peer->heard.acknowledged) {
+        peer->heard.acknowledged = sequence;
+        phi_mailbox_acknowledged(peer->self->mailbox, peer->rank, sequence);
     }
 }
 
 // One pass for all that is left to do: many hits are a matter of how often memory is touched.
 static void conclude(struct ph_exchange_request *request, int rc, struct ph_channel **channels)
 {
-    struct phi_peers *peers = request->peers;
+    struct phi_self *self = request->self;
     int last = -1;
     for (size_t i = 0; i < request->n; i++) {
         struct phi_pending *pending = &request->pending[i];
         struct phi_peer *peer = pending->key->peer;
         if (rc == 0)
-            channels[i] = hand_out(peers, pending->channel);
+            channels[i] = hand_out(self, pending->channel);
         end_round(pending, rc);
         if (peer->rank != last)
             pass_acknowledgement(peer);
         last = peer->rank;
-        let_go(peers, pending);
+        let_go(self, pending);
     }
-    phi_count(peers->counters, exchanges, rc == 0);
+    phi_count(self->counters, exchanges, rc == 0);
     drop_request(request);
 }
 
 static int abandon(struct ph_exchange_request *request)
 {
-    struct phi_peers *peers = request->peers;
+    struct phi_self *self = request->self;
     size_t open = 0;
     request->abandoned = true;
     while (open + 1 < request->n && request->pending[open].state == PHI_PENDING_DONE)
         open++;
     const struct phi_key *key = request->pending[open].key;
-    return phi_fail(peers->report, -ETIMEDOUT,
+    return phi_fail(self->report, -ETIMEDOUT,
                     "after %lld ms another thread of rank %d, which carries this exchange of %zu "
                     "operations on, still connects, sends or maps for it: operation %llu with rank "
                     "%d is not over",
-                    (long long)((phi_now() - request->began) / PHI_MS), peers->rank, request->n,
+                    (long long)((phi_now() - request->began) / PHI_MS), self->rank, request->n,
                     (unsigned long long)key->op_id, key->peer->rank);
 }
 
 int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel **channels,
                         int64_t deadline)
 {
-    struct phi_peers *peers = request->peers;
-    pthread_mutex_lock(&peers->lock);
-    note_thread(peers);
+    struct phi_self *self = request->self;
+    pthread_mutex_lock(&self->lock);
+    note_thread(self);
     while (request->busy && phi_now() < deadline)
-        phi_peers_follow(peers, deadline); // another thread helps
+        phi_self_follow(self, deadline); // another thread helps
     if (request->busy) {
         int rc = abandon(request);
-        pthread_mutex_unlock(&peers->lock);
+        pthread_mutex_unlock(&self->lock);
         return rc;
     }
     request->busy = true;
@@ -638,11 +639,11 @@ int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel *
     }
     // A peer may have come in the very last moment: then all is well after all.
     rc = request->failed ? phi_request_tell(request, rc) : 0;
-    note_fence(peers, rc);
-    peers->waiting = NULL;
+    note_fence(self, rc);
+    self->exchanges.waiting = NULL;
     conclude(request, rc, channels);
-    phi_peers_awake(peers);
-    phi_peers_changed(peers); // another thread that waits may now receive
-    pthread_mutex_unlock(&peers->lock);
+    phi_self_awake(self);
+    phi_self_changed(self); // another thread that waits may now receive
+    pthread_mutex_unlock(&self->lock);
     return rc;
 }

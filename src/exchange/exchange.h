@@ -10,11 +10,11 @@
 struct ph_channel;
 struct ph_exchange_request;
 struct ph_operation;
-struct phi_peers;
+struct phi_self;
 
 // phi_exchange_start takes the keys and sends this rank's half, without waiting for a peer. The
 // operations are valid.
-int phi_exchange_start(struct phi_peers *peers, const struct ph_operation *ops, size_t n,
+int phi_exchange_start(struct phi_self *self, const struct ph_operation *ops, size_t n,
                        struct ph_exchange_request **request);
 
 // phi_exchange_finish waits for the other halves, writes the channels if all went well, and frees
@@ -23,6 +23,6 @@ int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel *
                         int64_t deadline);
 
 // phi_exchange_peers is whose request it is.
-struct phi_peers *phi_exchange_peers(const struct ph_exchange_request *request);
+struct phi_self *phi_exchange_peers(const struct ph_exchange_request *request);
 
 #endif

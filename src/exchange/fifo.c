@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A message is its size (4 bytes, then 4 of nothing) and its bytes, padded to 8; it may go round
-// the end. The owner of a FIFO writes into it and counts the bytes in `posted`; the peer counts in its
-// own `taken`. Both counts are kept in private memory too: what lies in the segment the other rank
-// may write.
+// the end. The owner of a FIFO writes into it and counts the bytes in `posted`; the peer counts in
+// its own `taken`. Both counts are kept in private memory too: what lies in the segment the other
+// rank may write.
 #include "exchange/fifo.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 #include "exchange/offer.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "semaphore/segment.h"
 
@@ -55,7 +55,7 @@ bool phi_fifo_put(struct phi_peer *peer, const void *bytes, size_t size)
         return false;
     // Acquire: pairs with the release stores of the peer, which has read what it counts as taken.
     if (atomic_load_explicit(&theirs->acknowledged, memory_order_acquire) <
-        phi_mailbox_sequence(peer->peers->mailbox, peer->rank))
+        phi_mailbox_sequence(peer->self->mailbox, peer->rank))
         return false;
     const uint64_t taken = atomic_load_explicit(&theirs->taken, memory_order_acquire);
     const uint64_t used = peer->fifo.posted - taken;
@@ -75,9 +75,8 @@ bool phi_fifo_put(struct phi_peer *peer, const void *bytes, size_t size)
 
 bool phi_fifo_untaken(const struct phi_peer *peer)
 {
-    return phi_fifo_serves(peer) &&
-           atomic_load_explicit(&phi_peer_theirs(peer)->taken, memory_order_acquire) !=
-               peer->fifo.posted;
+    return phi_fifo_serves(peer) && atomic_load_explicit(&phi_peer_theirs(peer)->taken,
+                                                         memory_order_acquire) != peer->fifo.posted;
 }
 
 // -EBADMSG: what the peer has put there is no offer. -ENOMEM.
@@ -117,12 +116,12 @@ void phi_fifo_take(struct phi_peer *peer)
     while (rc == 0 && posted != peer->fifo.taken)
         rc = take_one(peer, posted - peer->fifo.taken);
     if (rc == -ENOMEM && !peer->fifo.late)
-        phi_log(peer->peers->report, PH_LOG_WARN, "an offer of rank %d is taken later: %s",
+        phi_log(peer->self->report, PH_LOG_WARN, "an offer of rank %d is taken later: %s",
                 peer->rank, ph_strerror(rc));
     peer->fifo.late = rc == -ENOMEM;
     peer->fifo.bad = rc != 0 && rc != -ENOMEM;
     if (peer->fifo.bad)
-        phi_log(peer->peers->report, PH_LOG_WARN,
+        phi_log(peer->self->report, PH_LOG_WARN,
                 "offers of rank %d dropped, this and all later ones in the segment: %s", peer->rank,
                 ph_strerror(rc));
 }

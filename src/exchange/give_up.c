@@ -13,7 +13,7 @@
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
@@ -36,11 +36,11 @@ static int ask_one(struct phi_key *key, int64_t deadline)
     request.a = key->slot;
     request.b = round;
     int fd;
-    pthread_mutex_unlock(&peer->peers->lock);
+    pthread_mutex_unlock(&peer->self->lock);
     int rc = phi_peer_call(peer, &request, &answer, &fd, deadline);
     if (fd >= 0)
         close(fd);
-    pthread_mutex_lock(&peer->peers->lock);
+    pthread_mutex_lock(&peer->self->lock);
     if (rc)
         return rc;
     uint64_t word = atomic_load_explicit(peer_slot_word(key), memory_order_acquire);
@@ -63,7 +63,7 @@ static void ask_all(struct ph_exchange_request *request, int64_t deadline, bool 
             pending->state = PHI_PENDING_OPEN;
         else if (answer == PHI_AGREEMENT_NONSENSE)
             phi_pending_settle(pending,
-                               phi_fail(request->peers->report, PH_EPEER,
+                               phi_fail(request->self->report, PH_EPEER,
                                         "rank %d broke the rules of exchange",
                                         pending->key->peer->rank),
                                NULL);
@@ -75,7 +75,7 @@ static void ask_all(struct ph_exchange_request *request, int64_t deadline, bool 
     if (!unanswered)
         return;
     // Asked again until the deadline, but not without a pause.
-    phi_peers_follow(request->peers, phi_deadline(PAUSE_MS));
+    phi_self_follow(request->self, phi_deadline(PAUSE_MS));
 }
 
 void phi_request_ask(struct ph_exchange_request *request, int64_t deadline)

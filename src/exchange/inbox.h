@@ -7,25 +7,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct phi_peers;
+struct phi_self;
 
-// phi_peers_wait gives up the lock until something may have changed: a message came (and was
+// phi_self_wait gives up the lock until something may have changed: a message came (and was
 // filed), a peer rang, a thread of ours changed something. 0, -ETIMEDOUT, or the mailbox's error.
-// Spurious returns are fine. `seen` is peers->changes as it was when the caller last looked.
-int phi_peers_wait(struct phi_peers *peers, uint64_t seen, int64_t deadline);
+// Spurious returns are fine. `seen` is self->changes.count as it was when the caller last looked.
+int phi_self_wait(struct phi_self *self, uint64_t seen, int64_t deadline);
 
-// phi_peers_awake tells peers that nobody sleeps any more, so that they need not ring.
-void phi_peers_awake(struct phi_peers *peers);
+// phi_self_awake tells peers that nobody sleeps any more, so that they need not ring.
+void phi_self_awake(struct phi_self *self);
 
-// phi_peers_wanted: whether the store is to be watched for a rank: something of it is awaited, or
+// phi_self_wanted: whether the store is to be watched for a rank: something of it is awaited, or
 // it has not taken all that we sent it, which a store that restarts would forget.
-bool phi_peers_wanted(const struct phi_peers *peers, int rank);
+bool phi_self_wanted(const struct phi_self *self, int rank);
 
-// phi_peers_drain files what the mailbox has already, without waiting.
-int phi_peers_drain(struct phi_peers *peers);
+// phi_self_drain files what the mailbox has already, without waiting.
+int phi_self_drain(struct phi_self *self);
 
-// phi_peers_look is phi_peers_drain for what a rank that nobody waits for may have sent; errors
+// phi_self_look is phi_self_drain for what a rank that nobody waits for may have sent; errors
 // show later.
-void phi_peers_look(struct phi_peers *peers, int rank);
+void phi_self_look(struct phi_self *self, int rank);
 
 #endif

@@ -16,7 +16,7 @@
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "release/abort.h"
 #include "release/ask.h"
@@ -25,8 +25,8 @@
 #include "semaphore/segment.h"
 #include "transport/bounce.h"
 
-// A confirm: round (32 bits), valid (1), line (20; the lower rank's counts), of which parts of flags
-// this end has both ranks' (4), reason of the mapping (7).
+// A confirm: round (32 bits), valid (1), line (20; the lower rank's counts), of which parts of
+// flags this end has both ranks' (4), reason of the mapping (7).
 #define CONFIRM_VALID           (1u << 31)
 #define CONFIRM_LINE(confirm)   ((uint32_t)(confirm) >> 11 & 0xfffffu)
 #define CONFIRM_PARTS(confirm)  ((uint32_t)(confirm) >> 7 & 0xfu)
@@ -43,7 +43,7 @@ static void store_confirm(struct phi_key *key, enum phi_reason reason)
 {
     struct phi_peer *peer = key->peer;
     uint32_t line = 0;
-    if (peer->peers->rank < peer->rank) {
+    if (peer->self->rank < peer->rank) {
         // A line that a failed round did not use serves the next one.
         if (key->line == PHI_NO_LINE && reason != PHI_REASON_SPACE)
             key->line = phi_retire_line(peer);
@@ -73,11 +73,12 @@ static bool peer_confirmed(const struct phi_key *key, uint64_t *theirs)
 
 static void set_lines(struct ph_channel *channel, struct phi_segment *segment)
 {
-    channel->mine = phi_segment_line(segment, segment->side, channel->index);
-    channel->theirs_line = phi_segment_line(segment, !segment->side, channel->index);
-    channel->life = (uint8_t)(atomic_load(&channel->mine->life) & PHI_LIFE_MASK);
-    channel->mine_device = phi_segment_device_address(segment, channel->mine);
-    channel->theirs_device = phi_segment_device_address(segment, channel->theirs_line);
+    channel->fixed.own.line = phi_segment_line(segment, segment->side, channel->fixed.index);
+    channel->fixed.theirs.line = phi_segment_line(segment, !segment->side, channel->fixed.index);
+    channel->fixed.life = (uint8_t)(atomic_load(&channel->fixed.own.line->life) & PHI_LIFE_MASK);
+    channel->fixed.own.line_device = phi_segment_device_address(segment, channel->fixed.own.line);
+    channel->fixed.theirs.line_device =
+        phi_segment_device_address(segment, channel->fixed.theirs.line);
 }
 
 // Over the net: the way to the peer's region. It fails where the link has ended, and then so has
@@ -85,16 +86,17 @@ static void set_lines(struct ph_channel *channel, struct phi_segment *segment)
 static void set_route(struct ph_channel *channel, const struct phi_own_buffer *own)
 {
     struct phi_peer *peer = channel->peer;
-    channel->by_net = peer->link != NULL;
-    if (!channel->by_net || channel->remote_export == NULL || channel->reach != PHI_REASON_NONE ||
-        (peer->staging != NULL && !phi_staging_registered(channel->key)))
+    channel->fixed.by_net = peer->to.link != NULL;
+    if (!channel->fixed.by_net || channel->kept.remote_export == NULL ||
+        channel->fixed.own.reach != PHI_REASON_NONE ||
+        (peer->staging != NULL && !phi_staging_registered(channel->kept.key)))
         return;
-    int rc = phi_link_route(peer->link, own->export_->id, &channel->remote_export->target,
-                            channel->remote_offset, &channel->route);
-    channel->route.to_device = channel->remote_kind != PHI_KIND_HOST;
+    int rc = phi_link_route(peer->to.link, own->export_->id, &channel->kept.remote_export->target,
+                            channel->fixed.remote_offset, &channel->fixed.route);
+    channel->fixed.route.to_device = channel->fixed.theirs.kind != PHI_KIND_HOST;
     if (rc) {
-        atomic_init(&channel->status, PH_EPEER);
-        atomic_init(&channel->uses.revoked, 1);
+        atomic_init(&channel->live.status, PH_EPEER);
+        atomic_init(&channel->live.uses.revoked, 1);
     }
 }
 
@@ -102,65 +104,66 @@ static void set_route(struct ph_channel *channel, const struct phi_own_buffer *o
 // only.
 static bool have_memory(struct phi_key *key)
 {
-    if (key->next == NULL)
-        key->next = calloc(1, sizeof *key->next);
-    if ((key->channels_count & (key->channels_count - 1)) == 0) { // full at each power of two
-        size_t capacity = key->channels_count ? key->channels_count * 2 : 1;
-        void *grown = realloc(key->channels, capacity * sizeof *key->channels);
+    if (key->made.channel == NULL)
+        key->made.channel = calloc(1, sizeof *key->made.channel);
+    if ((key->channels.count & (key->channels.count - 1)) == 0) { // full at each power of two
+        size_t capacity = key->channels.count ? key->channels.count * 2 : 1;
+        void *grown = realloc(key->channels.list, capacity * sizeof *key->channels.list);
         if (grown == NULL)
             return false;
-        key->channels = grown;
+        key->channels.list = grown;
     }
-    return key->next != NULL && phi_staging_make(key);
+    return key->made.channel != NULL && phi_staging_make(key);
 }
 
 static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8_t reach,
                                        uint8_t reached)
 {
-    struct ph_channel *channel = key->next;
-    key->next = NULL;
+    struct ph_channel *channel = key->made.channel;
+    key->made.channel = NULL;
     key->line = PHI_NO_LINE;
     const struct phi_own_buffer *own = phi_key_mine(key, key->agreement.mine);
     const struct phi_peer_buffer *theirs = phi_key_theirs(key, key->agreement.theirs);
-    channel->peers = key->peer->peers;
+    channel->self = key->peer->self;
     channel->peer = key->peer;
-    channel->key = key;
+    channel->kept.key = key;
     channel->op_id = key->op_id;
-    channel->mine_number = key->agreement.mine;
-    channel->theirs_number = key->agreement.theirs;
-    channel->index = line;
-    channel->role = key->role;
-    channel->unbound = own->unbound;
-    channel->zero_sm = own->zero_sm && channel->peers->device != NULL;
-    channel->zero_sm_there = theirs->zero_sm;
-    channel->protocol_out = key->role & PH_ROLE_SENDER ? own->protocol : 0;
-    channel->protocol_in = key->role & PH_ROLE_RECEIVER ? theirs->protocol : 0;
-    channel->reach = reach;
-    channel->reached = reached;
-    channel->local = own->address;
-    channel->local_size = own->size;
-    channel->local_kind = own->export_->export_.allocation.kind;
-    if (channel->local_kind == PHI_KIND_HOST)
-        atomic_store(&key->peer->peers->unfenced, true);
-    channel->remote_size = theirs->size;
+    channel->fixed.own.number = key->agreement.mine;
+    channel->fixed.theirs.number = key->agreement.theirs;
+    channel->fixed.index = line;
+    channel->fixed.role = key->role;
+    channel->fixed.unbound = own->unbound;
+    channel->fixed.own.zero_sm = own->zero_sm && channel->self->device != NULL;
+    channel->fixed.theirs.zero_sm = theirs->zero_sm;
+    channel->fixed.protocol[1] = key->role & PH_ROLE_SENDER ? own->protocol : 0;
+    channel->fixed.protocol[0] = key->role & PH_ROLE_RECEIVER ? theirs->protocol : 0;
+    channel->fixed.own.reach = reach;
+    channel->fixed.theirs.reach = reached;
+    channel->fixed.own.address = own->address;
+    channel->fixed.own.size = own->size;
+    channel->fixed.own.kind = own->export_->export_.allocation.kind;
+    if (channel->fixed.own.kind == PHI_KIND_HOST)
+        atomic_store(&key->peer->self->issuing.unfenced, true);
+    channel->fixed.theirs.size = theirs->size;
     if (theirs->export_ != NULL)
-        channel->remote_kind = theirs->export_->info.allocation.kind;
+        channel->fixed.theirs.kind = theirs->export_->info.allocation.kind;
     if (theirs->export_ != NULL && theirs->export_->import != NULL)
-        channel->remote = (uint8_t *)theirs->export_->import->address + theirs->offset;
-    if (channel->unbound) {
-        channel->area = phi_bounce_area(own->size);
-        channel->part = phi_bounce_part(own->size, theirs->size);
+        channel->fixed.theirs.address =
+            (uint8_t *)theirs->export_->import->address + theirs->offset;
+    if (channel->fixed.unbound) {
+        channel->fixed.area = phi_bounce_area(own->size);
+        channel->fixed.part = phi_bounce_part(own->size, theirs->size);
     }
-    channel->local_base = own->export_->export_.allocation.base;
-    channel->remote_export = theirs->export_;
-    channel->remote_offset = theirs->offset;
+    channel->fixed.local_base = own->export_->export_.allocation.base;
+    channel->kept.remote_export = theirs->export_;
+    channel->fixed.remote_offset = theirs->offset;
     set_lines(channel, key->peer->segment);
     set_route(channel, own);
     // The peer may have gone right after it confirmed: then nobody walks the list of channels
     // again.
     if (key->peer->state == PHI_PEER_BROKEN) {
-        atomic_init(&channel->status, key->peer->code);
-        atomic_init(&channel->uses.revoked, 1);
+        atomic_init(&channel->live.status, key->peer->end.code);
+        atomic_init(&channel->live.uses.revoked, 1);
     }
     // Both have confirmed, and then one released its buffer: a channel at both ends, of no use.
     if (!phi_abort_early(key) && (own->released || phi_revoke_key(key)))
@@ -170,14 +173,14 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
 
 static void keep_channel(struct phi_key *key, struct ph_channel *channel)
 {
-    key->channels[key->channels_count++] = channel;
-    channel->next = key->peer->channels;
-    channel->link = &key->peer->channels;
-    if (channel->next != NULL)
-        channel->next->link = &channel->next;
-    key->peer->channels = channel;
-    key->peer->unbound += channel->unbound;
-    phi_count(key->peer->peers->counters, channels, 1);
+    key->channels.list[key->channels.count++] = channel;
+    channel->kept.next = key->peer->channels.first;
+    channel->kept.link = &key->peer->channels.first;
+    if (channel->kept.next != NULL)
+        channel->kept.next->kept.link = &channel->kept.next;
+    key->peer->channels.first = channel;
+    key->peer->channels.unbound += channel->fixed.unbound;
+    phi_count(key->peer->self->counters, channels, 1);
 }
 
 // Both ends compute the same from the same four facts, so both succeed or both fail.
@@ -198,7 +201,7 @@ static bool is_full(uint32_t reason)
 
 static int no_path(const struct phi_key *key, uint32_t reach, uint32_t reached)
 {
-    struct phi_peers *peers = key->peer->peers;
+    struct phi_self *self = key->peer->self;
     int code = is_full(reach) || is_full(reached) ? -ENOSPC
                : reach == PHI_REASON_DESCRIPTORS  ? -EMFILE
                : reach == PHI_REASON_MEMORY       ? -ENOMEM
@@ -206,19 +209,19 @@ static int no_path(const struct phi_key *key, uint32_t reach, uint32_t reached)
     char text[320];
     if (reach == PHI_REASON_SPACE) {
         phi_retire_explain(key->peer, text, sizeof text);
-        return phi_fail(peers->report, code, "no channel left for operation %llu with rank %d: %s",
+        return phi_fail(self->report, code, "no channel left for operation %llu with rank %d: %s",
                         (unsigned long long)key->op_id, key->peer->rank, text);
     }
-    bool net = key->peer->link != NULL;
+    bool net = key->peer->to.link != NULL;
     const struct phi_transport *other = net ? &phi_transport_ipc : &phi_transport_net;
     const char *path = net ? phi_transport_net.name : phi_transport_ipc.name;
     enum phi_reason why = phi_contact_against(key->peer, net, PHI_KIND_HOST);
     return phi_fail(
-        peers->report, code,
+        self->report, code,
         "no path between rank %d and rank %d for operation %llu: rank %d to rank %d by %s: %s; "
         "rank %d to rank %d by %s: %s; by %s: %s",
-        peers->rank, key->peer->rank, (unsigned long long)key->op_id, peers->rank, key->peer->rank,
-        path, phi_reason_text(reach), key->peer->rank, peers->rank, path, phi_reason_text(reached),
+        self->rank, key->peer->rank, (unsigned long long)key->op_id, self->rank, key->peer->rank,
+        path, phi_reason_text(reach), key->peer->rank, self->rank, path, phi_reason_text(reached),
         other->name, phi_reason_text(why));
 }
 
@@ -235,27 +238,27 @@ static int check_bound(const struct phi_key *key, const struct phi_own_buffer *o
 {
     if (own->unbound == their->unbound)
         return 0;
-    return phi_fail(key->peer->peers->report, PH_EMISMATCH,
+    return phi_fail(key->peer->self->report, PH_EMISMATCH,
                     "operation %llu with rank %d: rank %d names a buffer for it and rank %d none",
                     (unsigned long long)key->op_id, key->peer->rank,
-                    own->unbound ? key->peer->rank : key->peer->peers->rank,
-                    own->unbound ? key->peer->peers->rank : key->peer->rank);
+                    own->unbound ? key->peer->rank : key->peer->self->rank,
+                    own->unbound ? key->peer->self->rank : key->peer->rank);
 }
 
 static void give_flags(struct ph_channel *channel, uint32_t parts)
 {
     phi_flags_give(channel, parts);
-    if (channel->unbound)
+    if (channel->fixed.unbound)
         phi_flags_ring(channel);
 }
 
 static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **out)
 {
     uint32_t reach = CONFIRM_REASON(key->confirm), reached = CONFIRM_REASON(theirs);
-    bool lower = key->peer->peers->rank < key->peer->rank;
+    bool lower = key->peer->self->rank < key->peer->rank;
     uint32_t line = CONFIRM_LINE(lower ? key->confirm : theirs);
     if (line >= key->peer->segment->capacity)
-        return phi_fail(key->peer->peers->report, -EBADMSG,
+        return phi_fail(key->peer->self->report, -EBADMSG,
                         "rank %d confirmed a channel outside the segment", key->peer->rank);
     const struct phi_own_buffer *own = phi_key_mine(key, key->agreement.mine);
     const struct phi_peer_buffer *their = phi_key_theirs(key, key->agreement.theirs);
@@ -268,11 +271,11 @@ static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **ou
         !has_path(key->role, own->protocol, their->protocol, reach == 0, reached == 0))
         return no_path(key, reach, reached);
     struct ph_channel *channel = make_channel(key, line, (uint8_t)reach, (uint8_t)reached);
-    if (line >= key->peer->lines_used) // at the higher rank
-        key->peer->lines_used = line + 1;
+    if (line >= key->peer->room.lines_used) // at the higher rank
+        key->peer->room.lines_used = line + 1;
     if (!phi_staging_begin(channel, key)) { // nobody but the peer is wrong
-        atomic_init(&channel->status, PH_EPEER);
-        atomic_init(&channel->uses.revoked, 1);
+        atomic_init(&channel->live.status, PH_EPEER);
+        atomic_init(&channel->live.uses.revoked, 1);
     }
     // Of a life that is over they may be gone, with the peer that would have to agree.
     const uint32_t parts = CONFIRM_PARTS(key->confirm & theirs);
@@ -289,7 +292,7 @@ static bool find_room(struct phi_pending *pending, enum phi_reason found, enum p
 {
     struct phi_key *key = pending->key;
     struct phi_peer *peer = key->peer;
-    const bool lower = peer->peers->rank < peer->rank;
+    const bool lower = peer->self->rank < peer->rank;
     int rc = 0;
     if (lower)
         peer->room.slots_short = found == PHI_REASON_NONE && !phi_staging_reserve(key);
@@ -333,7 +336,7 @@ static bool may_confirm(struct phi_pending *pending, struct phi_remote_export **
     if (e->tried && flags != NULL)
         *import = flags->importing || flags->peer->state == PHI_PEER_BROKEN ? NULL : flags;
     else if (!e->tried ||
-             (phi_reason_passes(e->reason) && e->call != key->peer->peers->exchange_calls))
+             (phi_reason_passes(e->reason) && e->call != key->peer->self->exchanges.calls))
         *import = e->importing || e->peer->state == PHI_PEER_BROKEN ? NULL : e;
     else
         return find_room(pending, e->reason, reason);
@@ -357,7 +360,7 @@ bool phi_pending_miss(struct phi_pending *pending, struct phi_remote_export **im
         if (!may_confirm(pending, import, &reason))
             return false;
         if (!have_memory(key)) {
-            int rc = phi_fail(key->peer->peers->report, -ENOMEM, "out of memory for a channel");
+            int rc = phi_fail(key->peer->self->report, -ENOMEM, "out of memory for a channel");
             phi_pending_settle(pending, rc, NULL); // the round stays open
             return true;
         }
@@ -368,7 +371,7 @@ bool phi_pending_miss(struct phi_pending *pending, struct phi_remote_export **im
         return false;
     struct ph_channel *channel = NULL;
     int rc = conclude(key, theirs, &channel);
-    phi_count(key->peer->peers->counters, misses, 1);
+    phi_count(key->peer->self->counters, misses, 1);
     const struct phi_own_buffer *own = phi_key_mine(key, key->agreement.mine);
     if (rc == -ESTALE && (!own->released || own->unbound))
         phi_pending_again(pending);

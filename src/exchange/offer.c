@@ -12,7 +12,7 @@
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/target.h"
 #include "release/imports.h"
 #include "transport/bounce.h"
@@ -21,7 +21,7 @@
 static void encode_target(struct phi_peer *peer, uint32_t id, struct phi_writer *writer)
 {
     struct phi_net_target target;
-    bool has = peer->link != NULL && phi_link_target(peer->link, id, &target);
+    bool has = peer->to.link != NULL && phi_link_target(peer->to.link, id, &target);
     phi_put_u8(writer, has);
     if (has)
         phi_put_target(writer, &target);
@@ -71,13 +71,14 @@ int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descrip
         own->told = true;
         // Exports are registered before they are first offered, and no more afterwards.
         struct phi_net_target target;
-        own->region = peer->link != NULL && phi_link_target(peer->link, own->export_->id, &target);
+        own->region =
+            peer->to.link != NULL && phi_link_target(peer->to.link, own->export_->id, &target);
         phi_put_u64(writer, key->op_id);
         phi_put_u8(writer, key->role);
         // Only the lower rank names slots; a message of the higher one says nothing of them.
-        bool names = peer->peers->rank < peer->rank;
+        bool names = peer->self->rank < peer->rank;
         phi_put_u32(writer, names ? key->slot : PHI_NO_SLOT);
-        phi_put_u32(writer, names ? peer->slot_lives[key->slot] : 0);
+        phi_put_u32(writer, names ? peer->keys.slot_lives[key->slot] : 0);
         phi_put_u32(writer, descriptors[i].number);
         phi_put_u32(writer, own->export_->id);
         phi_put_u64(writer, own->offset);
@@ -100,17 +101,17 @@ void phi_offer_sent(struct phi_peer *peer, const struct phi_descriptor *descript
         struct phi_own_buffer *own = phi_key_mine(descriptors[i].key, descriptors[i].number);
         own->offered = true;
         // The lock was given up: a later life may have taken its place, which was sent nothing.
-        if (peer->peers->table[peer->rank] == peer)
+        if (peer->self->table[peer->rank] == peer)
             own->export_->sent[peer->rank] = 1;
     }
 }
 
 static bool take_gone(struct phi_peer *peer, uint32_t id)
 {
-    for (uint32_t i = 0; i < peer->ended_count; i++) {
-        if (peer->ended_unread[i] != id)
+    for (uint32_t i = 0; i < peer->imports.ended_count; i++) {
+        if (peer->imports.ended_unread[i] != id)
             continue;
-        peer->ended_unread[i] = peer->ended_unread[--peer->ended_count];
+        peer->imports.ended_unread[i] = peer->imports.ended_unread[--peer->imports.ended_count];
         return true;
     }
     return false;
@@ -119,8 +120,8 @@ static bool take_gone(struct phi_peer *peer, uint32_t id)
 static int add_export(struct phi_peer *peer, uint32_t id, const uint8_t *record, size_t size,
                       const struct phi_net_target *target)
 {
-    if (id >= peer->exports_seen && id < UINT32_MAX)
-        peer->exports_seen = id + 1;
+    if (id >= peer->imports.seen && id < UINT32_MAX)
+        peer->imports.seen = id + 1;
     if (phi_imports_find(peer, id) != NULL || take_gone(peer, id))
         return 0; // told before, or it has ended meanwhile
     struct phi_remote_export *e = calloc(1, sizeof *e);
@@ -136,10 +137,10 @@ static int add_export(struct phi_peer *peer, uint32_t id, const uint8_t *record,
     if (rc == 0) {
         memcpy(e->record, record, size);
         e->record_size = size;
-        rc = phi_memory_inspect(peer->peers->report, record, size, &e->info);
+        rc = phi_memory_inspect(peer->self->report, record, size, &e->info);
     }
     if (rc == 0)
-        rc = phi_map_insert(&peer->remote_exports, phi_hash(id, 1), e);
+        rc = phi_map_insert(&peer->imports.all, phi_hash(id, 1), e);
     if (rc) {
         free(e->record);
         free(e);
@@ -193,12 +194,12 @@ static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
     if (buffer.unbound && (buffer.zero_sm || buffer.protocol != PH_PROTOCOL_PUT ||
                            !phi_bounce_is(buffer.offset, buffer.size)))
         return -EBADMSG;
-    const bool names = slot != PHI_NO_SLOT && peer->rank < peer->peers->rank;
-    if (names && slot >= (uint32_t)peer->peers->config->channels)
+    const bool names = slot != PHI_NO_SLOT && peer->rank < peer->self->rank;
+    if (names && slot >= (uint32_t)peer->self->config->channels)
         return -EBADMSG;
     buffer.export_ = phi_imports_find(peer, export_id);
     buffer.released = buffer.export_ == NULL;
-    if (buffer.released && export_id >= peer->exports_seen)
+    if (buffer.released && export_id >= peer->imports.seen)
         return -EBADMSG;
     // What has ended meanwhile, an export or a life of the slot, makes an offer that comes late one
     // of nothing; but where it names a slot its round may be open, and is ended there.
@@ -209,7 +210,7 @@ static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
     uint64_t size = buffer.released ? UINT64_MAX : buffer.export_->info.allocation.size;
     if (buffer.size == 0 || buffer.offset > size || buffer.size > size - buffer.offset)
         return -EBADMSG;
-    if (names && life <= peer->slot_lives[slot])
+    if (names && life <= peer->keys.slot_lives[slot])
         return 0;
     int rc = 0;
     struct phi_key *key = phi_key_get(peer, op_id, phi_role_opposite(role), &rc);

@@ -15,37 +15,38 @@
 #include "meeting/path.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 
 static const char *missing(const struct phi_pending *pending)
 {
     const struct phi_peer *peer = pending->key->peer;
     switch (pending->state) {
     case PHI_PENDING_PEER:
-        return peer->expelled_life != 0 && peer->incarnation <= peer->expelled_life
+        return peer->life.expelled != 0 && peer->incarnation <= peer->life.expelled
                    ? "it was expelled, and has not joined again"
                : peer->state == PHI_PEER_UNKNOWN
                    ? "no member record of it has come through the store"
-               : peer->mute
+               : peer->contact.mute
                    ? "its member record is there, but it does not answer at its socket: it "
                      "is stopped, or has no core"
-               : peer->peers->net_error == -EAGAIN && phi_contact_by_net(peer)
+               : peer->self->net.error == -EAGAIN && phi_contact_by_net(peer)
                    ? "this rank has no net yet: its provider of libfabric was too slow to be "
                      "judged, as on a machine that is very busy, or a thread could not be started "
                      "(the log says which)"
-               : peer->peers->net_opening && phi_contact_by_net(peer)
+               : peer->self->net.opening && phi_contact_by_net(peer)
                    ? "this rank has no net yet: its provider of libfabric has not begun to serve, "
                      "nor failed"
-               : peer->hello != NULL && phi_contact_by_net(peer)
+               : peer->to.hello != NULL && phi_contact_by_net(peer)
                    ? "its hello for the net path has not come through the store, "
                      "or the two do not reach each other over the net"
                : phi_attempt_waits(peer)
                    ? "it has not found out so far whether its device reaches this one by ipc"
-               : peer->refused ? "its member record is there, but nobody listens at its socket: it "
-                                 "exited, or has not "
-                                 "started again, or lives in another network namespace "
-                                 "(PEERHOP_SOCKET_DIRECTORY) or on a clone of this machine"
-                               : "it is being connected to";
+               : peer->contact.refused
+                   ? "its member record is there, but nobody listens at its socket: it "
+                     "exited, or has not "
+                     "started again, or lives in another network namespace "
+                     "(PEERHOP_SOCKET_DIRECTORY) or on a clone of this machine"
+                   : "it is being connected to";
     case PHI_PENDING_OFFER:
         return "our offer could not be sent";
     case PHI_PENDING_PUBLISH:
@@ -63,7 +64,7 @@ static const char *missing(const struct phi_pending *pending)
 static size_t own_end(const struct phi_pending *pending, char *text, size_t size)
 {
     const struct phi_peer *peer = pending->key->peer;
-    const struct phi_net *net = peer->peers->net;
+    const struct phi_net *net = peer->self->net.net;
     text[0] = 0;
     if (pending->state != PHI_PENDING_PEER || peer->state != PHI_PEER_KNOWN || net == NULL ||
         !phi_contact_by_net(peer))
@@ -81,9 +82,9 @@ static void beside(const struct phi_pending *pending, char *text, size_t size)
     const bool net = phi_contact_by_net(peer);
     text[0] = 0;
     if (pending->state != PHI_PENDING_PEER || peer->state != PHI_PEER_KNOWN ||
-        (net ? phi_path_asked(&peer->peers->mine, &peer->theirs) ||
-                   !phi_capabilities_same_node(&peer->peers->mine, &peer->theirs)
-             : !peer->net_refused))
+        (net ? phi_path_asked(&peer->self->mine, &peer->theirs) ||
+                   !phi_capabilities_same_node(&peer->self->mine, &peer->theirs)
+             : !peer->contact.net_refused))
         return;
     snprintf(text, size, "; %s: %s", net ? phi_transport_ipc.name : phi_transport_net.name,
              phi_reason_text(phi_contact_against(peer, net, PHI_KIND_HOST)));
@@ -93,10 +94,10 @@ static void beside(const struct phi_pending *pending, char *text, size_t size)
 static void strangers(const struct phi_pending *pending, char *text, size_t size)
 {
     const struct phi_peer *peer = pending->key->peer;
-    const uint32_t n = atomic_load(&peer->peers->strangers);
+    const uint32_t n = atomic_load(&peer->self->serving.strangers);
     text[0] = 0;
     if (pending->state == PHI_PENDING_PEER && peer->state == PHI_PEER_KNOWN && n > 0 &&
-        phi_capabilities_same_node(&peer->peers->mine, &peer->theirs))
+        phi_capabilities_same_node(&peer->self->mine, &peer->theirs))
         snprintf(text, size,
                  "; a connection of another user was refused (%u so far): all ranks of a node are "
                  "of one user",
@@ -109,14 +110,14 @@ int phi_request_mismatch(const struct ph_exchange_request *request)
     const struct phi_key *key = wrong->pending->key;
     char text[256];
     phi_roles_explain(wrong, text, sizeof text);
-    return phi_fail(key->peer->peers->report, PH_EMISMATCH, "after %lld ms: %s",
+    return phi_fail(key->peer->self->report, PH_EMISMATCH, "after %lld ms: %s",
                     (long long)((phi_now() - request->began) / PHI_MS), text);
 }
 
 int phi_request_overdue(struct ph_exchange_request *request, const struct phi_pending *pending,
                         size_t open)
 {
-    struct phi_peers *peers = request->peers;
+    struct phi_self *self = request->self;
     long long ms = (phi_now() - request->began) / PHI_MS;
     const struct phi_key *key = pending->key;
     if (request->wrong.pending != NULL && phi_pending_waits(request->wrong.pending))
@@ -129,30 +130,30 @@ int phi_request_overdue(struct ph_exchange_request *request, const struct phi_pe
     beside(pending, other_path + used, sizeof other_path - used);
     used = strlen(other_path);
     strangers(pending, other_path + used, sizeof other_path - used);
-    phi_executor_suspicion(peers->executor, key->peer->rank, suspicion, sizeof suspicion);
+    phi_executor_suspicion(self->executor, key->peer->rank, suspicion, sizeof suspicion);
     char store[256] = "; ";
     if (pending->state > PHI_PENDING_PUBLISH ||
-        phi_mailbox_trouble(peers->mailbox, store + 2, sizeof store - 2) == 0)
+        phi_mailbox_trouble(self->mailbox, store + 2, sizeof store - 2) == 0)
         store[0] = 0; // it is not through the store that something is awaited, or nothing is wrong
     if (request->crossed)
-        return phi_fail(peers->report, PH_ECROSSED,
+        return phi_fail(self->report, PH_ECROSSED,
                         "crossed exchange order: after %lld ms rank %d waits for rank %d "
                         "(operation %llu), %s; start all "
                         "exchanges before finishing any, or use one order",
-                        ms, peers->rank, key->peer->rank, (unsigned long long)key->op_id,
+                        ms, self->rank, key->peer->rank, (unsigned long long)key->op_id,
                         request->chain);
-    return phi_fail(peers->report, -ETIMEDOUT,
+    return phi_fail(self->report, -ETIMEDOUT,
                     "after %lld ms rank %d still waits for rank %d: operation %llu, role %d, round "
                     "%u (%zu of %zu "
                     "operations open): %s%s%s%s%s",
-                    ms, peers->rank, key->peer->rank, (unsigned long long)key->op_id,
-                    (int)key->role, key->agreement.round, open, request->n, missing(pending),
-                    other_path, suspicion, store, lack);
+                    ms, self->rank, key->peer->rank, (unsigned long long)key->op_id, (int)key->role,
+                    key->agreement.round, open, request->n, missing(pending), other_path, suspicion,
+                    store, lack);
 }
 
 int phi_request_tell(struct ph_exchange_request *request, int rc)
 {
-    struct phi_report *report = request->peers->report;
+    struct phi_report *report = request->self->report;
     // A time-out of single operations stands for what ended the whole call.
     if (rc == 0 || request->failure != -ETIMEDOUT)
         rc = request->failure;

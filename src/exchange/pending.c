@@ -5,7 +5,7 @@
 #include "exchange/request.h"
 #include "peer/channel.h"
 #include "peer/keys.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 #include "rules/agreement.h"
 
@@ -19,10 +19,10 @@ int64_t phi_request_answer_by(int64_t deadline)
     return soon < deadline ? soon : deadline;
 }
 
-uint32_t phi_request_roles(const struct phi_peers *peers, uint64_t rank, uint64_t op)
+uint32_t phi_request_roles(const struct phi_self *self, uint64_t rank, uint64_t op)
 {
     uint32_t roles = 0;
-    for (const struct ph_exchange_request *r = peers->requests; r != NULL; r = r->next)
+    for (const struct ph_exchange_request *r = self->exchanges.first; r != NULL; r = r->next)
         for (size_t i = 0; i < r->n; i++)
             if ((uint64_t)r->pending[i].key->peer->rank == rank && r->pending[i].key->op_id == op)
                 roles |= 1u << r->pending[i].key->role;
@@ -34,7 +34,7 @@ void phi_pending_wants(struct phi_pending *pending, bool wants)
     if (pending->wants == wants)
         return;
     pending->wants = wants;
-    phi_peers_want(pending->key->peer->peers, pending->key->peer->rank, wants ? 1 : -1);
+    phi_self_want(pending->key->peer->self, pending->key->peer->rank, wants ? 1 : -1);
 }
 
 void phi_pending_settle(struct phi_pending *pending, int result, struct ph_channel *channel)
@@ -48,7 +48,7 @@ void phi_pending_settle(struct phi_pending *pending, int result, struct ph_chann
     if (result == 0 || request->failed++ > 0)
         return;
     request->failure = result;
-    phi_report_copy(request->peers->report, request->failure_text, sizeof request->failure_text);
+    phi_report_copy(request->self->report, request->failure_text, sizeof request->failure_text);
 }
 
 void phi_pending_conclude(struct phi_pending *pending, int result, struct ph_channel *channel)

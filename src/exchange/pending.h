@@ -12,7 +12,7 @@
 #include "semaphore/segment.h"
 
 struct ph_channel;
-struct phi_peers;
+struct phi_self;
 struct phi_pending;
 
 // phi_pending_settle ends one with a result.
@@ -28,12 +28,12 @@ bool phi_pending_waits(const struct phi_pending *pending);
 // phi_pending_again ends the open round of one without a result: it goes on to the next.
 void phi_pending_again(struct phi_pending *pending);
 
-// phi_pending_wants keeps peers->wanted in step.
+// phi_pending_wants keeps self->inbox.wanted in step.
 void phi_pending_wants(struct phi_pending *pending, bool wants);
 
 // phi_request_roles tells in which roles (1 << role of this rank; 0: none) an operation with a rank
 // is in an exchange under way.
-uint32_t phi_request_roles(const struct phi_peers *peers, uint64_t rank, uint64_t op);
+uint32_t phi_request_roles(const struct phi_self *self, uint64_t rank, uint64_t op);
 
 // phi_request_answer_by: until when an answer of a peer is awaited, before `deadline`.
 int64_t phi_request_answer_by(int64_t deadline);

@@ -9,8 +9,8 @@
 
 struct ph_channel;
 struct phi_key;
-struct phi_peers;
-struct phi_selves;
+struct phi_self;
+struct phi_loopbacks;
 
 enum phi_pending_state {
     PHI_PENDING_PEER,    // the peer is not connected yet
@@ -28,10 +28,11 @@ struct phi_pending {
     uint8_t state;   // enum phi_pending_state
     bool finishing;  // an older round is brought to its end first
     bool concluded;  // the open round is ours and its outcome is `result`, at both ends
-    bool wants;      // counted in peers->wanted
+    bool wants;      // counted in self->inbox.wanted
     bool blocked;    // until there is room for its key or its channel
-    bool tells;      // a part of flags is to be made, or told to the peer, first (lane/flag_memory.h)
-    bool renews;     // its bounce buffer was given back with a channel that has ended: it needs one
+    // a part of flags is to be made, or told to the peer, first (lane/flag_memory.h)
+    bool tells;
+    bool renews; // its bounce buffer was given back with a channel that has ended: it needs one
     int result;
     struct ph_channel *channel;
 };
@@ -44,9 +45,9 @@ struct phi_wrong {
 };
 
 struct ph_exchange_request {
-    struct phi_peers *peers;
+    struct phi_self *self;
     struct ph_exchange_request *next; // all of a context
-    struct phi_selves *selves;        // what the API has besides (api/self.c), or NULL
+    struct phi_loopbacks *loopbacks;  // what the API has besides (api/loopback.c), or NULL
     size_t n;                         // operations whose keys are held
     size_t capacity;                  // operations of this exchange
     size_t room;                      // operations that fit

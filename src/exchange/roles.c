@@ -14,7 +14,7 @@
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 #include "rules/agreement.h"
 
@@ -40,7 +40,7 @@ void phi_roles_explain(const struct phi_wrong *wrong, char *text, size_t size)
     snprintf(text, size,
              "operation %llu: rank %d names itself %s, rank %d names itself %s: one must be the "
              "sender and the other the receiver, or each both",
-             (unsigned long long)key->op_id, key->peer->peers->rank, role_name(key->role),
+             (unsigned long long)key->op_id, key->peer->self->rank, role_name(key->role),
              key->peer->rank, role_name(wrong->theirs));
 }
 
@@ -53,36 +53,36 @@ static void note(struct ph_exchange_request *request, const struct phi_pending *
     if (sure || !first)
         return;
     phi_roles_explain(&request->wrong, text, sizeof text);
-    phi_log(request->peers->report, PH_LOG_WARN,
+    phi_log(request->self->report, PH_LOG_WARN,
             "%s; both wait for another thread to come in the role that matches", text);
 }
 
 // No other thread of this process may come to an exchange.
-static bool is_alone(const struct phi_peers *peers)
+static bool is_alone(const struct phi_self *self)
 {
-    return !peers->many_threads && phi_thread_alone();
+    return !self->exchanges.many_threads && phi_thread_alone();
 }
 
 void phi_roles_ask(struct ph_exchange_request *request, const struct phi_pending *pending)
 {
     const struct phi_key *key = pending->key;
     struct phi_peer *peer = key->peer;
-    struct phi_peers *peers = peer->peers;
-    if (peer->state != PHI_PEER_READY || peer->suspect || !phi_pending_waits(pending))
+    struct phi_self *self = peer->self;
+    if (peer->state != PHI_PEER_READY || peer->pulse.suspect || !phi_pending_waits(pending))
         return;
-    const bool alone = is_alone(peers);
+    const bool alone = is_alone(self);
     struct phi_node_message message, answer;
     int fd;
     phi_peer_message(peer, PHI_NODE_ROLES, &message);
     message.a = key->op_id;
     message.b = key->role;
-    message.c = phi_request_roles(peers, (uint64_t)peer->rank, key->op_id) | alone |
+    message.c = phi_request_roles(self, (uint64_t)peer->rank, key->op_id) | alone |
                 (uint64_t)key->agreement.round << 32;
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     int rc = phi_peer_call(peer, &message, &answer, &fd, phi_deadline(ANSWER_MS));
     if (fd >= 0)
         close(fd);
-    pthread_mutex_lock(&peers->lock);
+    pthread_mutex_lock(&self->lock);
     if (rc == 0 && is_role(answer.a) && answer.a != phi_role_opposite(key->role))
         note(request, pending, (uint8_t)answer.a, alone && answer.c == 1);
 }
@@ -117,25 +117,24 @@ static bool has_come(const struct phi_peer *peer, const struct phi_node_message 
 int phi_roles_answer(struct phi_peer *peer, const struct phi_node_message *question,
                      struct phi_node_message *answer)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     if (!is_role(question->b))
         return -EINVAL;
     const uint8_t theirs = (uint8_t)question->b;
-    if (phi_request_roles(peers, (uint64_t)peer->rank, question->a) >> phi_role_opposite(theirs) &
-        1)
+    if (phi_request_roles(self, (uint64_t)peer->rank, question->a) >> phi_role_opposite(theirs) & 1)
         return 0;
     if (peer->state != PHI_PEER_READY || has_come(peer, question))
         return 0;
-    for (struct ph_exchange_request *own = peers->requests; own != NULL; own = own->next) {
+    for (struct ph_exchange_request *own = self->exchanges.first; own != NULL; own = own->next) {
         const struct phi_pending *pending = find(own, peer, question);
         if (pending == NULL)
             continue;
-        const bool alone = is_alone(peers);
+        const bool alone = is_alone(self);
         note(own, pending, theirs, alone && (question->c & 1));
         answer->a = pending->key->role;
         answer->c = alone;
-        phi_peers_changed(peers);
-        phi_mailbox_wake(peers->mailbox);
+        phi_self_changed(self);
+        phi_mailbox_wake(self->mailbox);
         break;
     }
     return 0;

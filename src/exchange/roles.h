@@ -6,7 +6,6 @@
 
 #include <stddef.h>
 
-
 struct ph_exchange_request;
 struct phi_node_message;
 struct phi_peer;

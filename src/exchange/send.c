@@ -14,13 +14,13 @@
 #include "lane/staging.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "release/ask.h"
 
 static int give_slot(struct phi_key *key)
 {
     struct phi_peer *peer = key->peer;
-    if (peer->peers->rank > peer->rank || key->slot != PHI_NO_SLOT)
+    if (peer->self->rank > peer->rank || key->slot != PHI_NO_SLOT)
         return 0;
     // Several may have found room for one.
     if (phi_retire_room(peer, true, key->request))
@@ -50,8 +50,8 @@ static size_t collect(struct ph_exchange_request *request, struct phi_peer *peer
 
 static bool has_channel(const struct phi_pending *pending)
 {
-    for (uint32_t i = 0; i < pending->key->channels_count; i++)
-        if (pending->key->channels[i]->mine_number == pending->number)
+    for (uint32_t i = 0; i < pending->key->channels.count; i++)
+        if (pending->key->channels.list[i]->fixed.own.number == pending->number)
             return true;
     return false;
 }
@@ -63,7 +63,7 @@ static void grow_flags(struct phi_peer *peer, int64_t deadline)
     bool bound = false;
     if (!phi_flag_memory_grows(peer))
         return;
-    for (const struct ph_exchange_request *r = peer->peers->requests; r != NULL; r = r->next)
+    for (const struct ph_exchange_request *r = peer->self->exchanges.first; r != NULL; r = r->next)
         for (size_t i = 0; i < r->n; i++) {
             const struct phi_pending *pending = &r->pending[i];
             if (pending->key->peer != peer || pending->state == PHI_PENDING_DONE ||
@@ -80,16 +80,16 @@ static void grow_flags(struct phi_peer *peer, int64_t deadline)
 // held by the request.
 int phi_offer_send(struct ph_exchange_request *request, struct phi_peer *peer, int64_t deadline)
 {
-    struct phi_peers *peers = request->peers;
+    struct phi_self *self = request->self;
     struct phi_descriptor *list = malloc(request->n * sizeof *list);
     struct phi_writer writer = {0};
     if (list == NULL)
-        return phi_fail(peers->report, -ENOMEM, "out of memory for an offer of %zu operations",
+        return phi_fail(self->report, -ENOMEM, "out of memory for an offer of %zu operations",
                         request->n);
     grow_flags(peer, deadline);
     size_t n = collect(request, peer, list);
     const bool tells = n > 0 || phi_flag_memory_owes(peer);
-    int rc = n && peer->link ? phi_hello_register(peer, list, n) : 0;
+    int rc = n && peer->to.link ? phi_hello_register(peer, list, n) : 0;
     if (rc) {
         free(list);
         return rc;
@@ -97,17 +97,17 @@ int phi_offer_send(struct ph_exchange_request *request, struct phi_peer *peer, i
     uint32_t parts = 0;
     rc = tells ? phi_offer_encode(peer, list, n, &writer, &parts) : 0;
     if (rc)
-        phi_fail(peers->report, rc, "out of memory for an offer of %zu operations", n);
+        phi_fail(self->report, rc, "out of memory for an offer of %zu operations", n);
     if (rc == 0 && tells && !phi_fifo_put(peer, writer.bytes, writer.size)) {
         uint64_t incarnation = peer->incarnation;
-        pthread_mutex_unlock(&peers->lock);
-        rc = phi_mailbox_send(peers->mailbox, peer->rank, incarnation, writer.bytes, writer.size,
+        pthread_mutex_unlock(&self->lock);
+        rc = phi_mailbox_send(self->mailbox, peer->rank, incarnation, writer.bytes, writer.size,
                               deadline);
-        pthread_mutex_lock(&peers->lock);
+        pthread_mutex_lock(&self->lock);
     }
     if (rc == 0 && tells) {
         phi_offer_sent(peer, list, n, parts);
-        phi_count(peers->counters, offers, 1);
+        phi_count(self->counters, offers, 1);
     }
     phi_writer_fini(&writer);
     free(list);
@@ -117,14 +117,14 @@ int phi_offer_send(struct ph_exchange_request *request, struct phi_peer *peer, i
 static bool is_unregistered(const struct phi_peer *peer, const struct phi_local_export *e)
 {
     struct phi_net_target target;
-    return !e->sent[peer->rank] && !phi_link_target(peer->link, e->id, &target);
+    return !e->sent[peer->rank] && !phi_link_target(peer->to.link, e->id, &target);
 }
 
 // What could not be registered is offered without, for good: both ranks go by what was offered. A
 // link that has ended meanwhile says so itself.
 int phi_hello_register(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     int rc = 0;
     for (size_t i = 0; i < n && rc != -ENOMEM && phi_staging_may_register(peer); i++) {
         // The export stays: a key that the request holds has a buffer in it.
@@ -134,9 +134,9 @@ int phi_hello_register(struct phi_peer *peer, const struct phi_descriptor *descr
             continue;
         const struct phi_allocation allocation = e->export_.allocation;
         uint32_t id = e->id;
-        pthread_mutex_unlock(&peers->lock);
-        rc = phi_way_register(&peers->way, peer->link, id, &allocation);
-        pthread_mutex_lock(&peers->lock);
+        pthread_mutex_unlock(&self->lock);
+        rc = phi_way_register(&self->net.way, peer->to.link, id, &allocation);
+        pthread_mutex_lock(&self->lock);
     }
     return rc == -ENOMEM ? rc : 0;
 }

@@ -13,7 +13,7 @@
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "release/ask.h"
 #include "release/reply.h"
 #include "release/start.h"
@@ -34,7 +34,7 @@ static bool fail_for_slots(struct phi_pending *pending)
     char text[320];
     phi_retire_full_tell(key);
     phi_retire_explain(key->peer, text, sizeof text);
-    int rc = phi_fail(key->peer->peers->report, -ENOSPC,
+    int rc = phi_fail(key->peer->self->report, -ENOSPC,
                       "no agreement slot left for operation %llu with rank %d: %s",
                       (unsigned long long)key->op_id, key->peer->rank, text);
     phi_pending_settle(pending, rc, NULL);
@@ -51,7 +51,7 @@ static bool step_offer(struct phi_pending *pending, const struct phi_own_buffer 
         return true;
     }
     int rc = key->retiring > 0 ? -EAGAIN : 0;
-    if (rc == 0 && peer->peers->rank < peer->rank && key->slot == PHI_NO_SLOT)
+    if (rc == 0 && peer->self->rank < peer->rank && key->slot == PHI_NO_SLOT)
         rc = phi_retire_room(peer, true, key->request);
     pending->blocked = rc == -EAGAIN;
     if (rc != -ENOSPC)
@@ -105,16 +105,16 @@ static bool step_peer(struct phi_pending *pending, const struct phi_own_buffer *
         pending->state = own->offered ? PHI_PENDING_PUBLISH : PHI_PENDING_OFFER;
         return true;
     }
-    if (!peer->unreachable)
+    if (!peer->contact.unreachable)
         return false;
-    const struct phi_capabilities *mine = &peer->peers->mine;
+    const struct phi_capabilities *mine = &peer->self->mine;
     int rc =
-        phi_fail(peer->peers->report, PH_ENOPATH,
+        phi_fail(peer->self->report, PH_ENOPATH,
                  "no path from rank %d on %s to rank %d on %s for operation %llu: ipc: %s; net: %s",
-                 peer->peers->rank, mine->host, peer->rank, peer->theirs.host,
+                 peer->self->rank, mine->host, peer->rank, peer->theirs.host,
                  (unsigned long long)pending->key->op_id,
                  phi_reason_text(phi_contact_against(peer, true, PHI_KIND_HOST)),
-                 phi_reason_text(peer->why));
+                 phi_reason_text(peer->contact.why));
     phi_pending_settle(pending, rc, NULL);
     return true;
 }

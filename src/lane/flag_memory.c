@@ -9,7 +9,7 @@
 #include "base/table.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 #include "transport/slab.h"
 
@@ -29,7 +29,7 @@ struct phi_own_flags {
 
 struct phi_table_pair phi_flag_pair(const struct phi_peer *peer)
 {
-    const struct phi_capabilities *mine = &peer->peers->mine;
+    const struct phi_capabilities *mine = &peer->self->mine;
     return (struct phi_table_pair){mine->device_name, peer->theirs.device_name,
                                    phi_capabilities_bus(mine, &peer->theirs)};
 }
@@ -37,10 +37,10 @@ struct phi_table_pair phi_flag_pair(const struct phi_peer *peer)
 // Waiting kernels of two ranks on one device would take turns of milliseconds.
 static bool possible(const struct phi_peer *peer)
 {
-    const struct phi_peers *peers = peer->peers;
-    const struct phi_config *config = peers->config;
-    return peers->device != NULL && peer->theirs.device && peers->mine.kernels &&
-           peer->theirs.kernels && !phi_capabilities_same_device(&peers->mine, &peer->theirs) &&
+    const struct phi_self *self = peer->self;
+    const struct phi_config *config = self->config;
+    return self->device != NULL && peer->theirs.device && self->mine.kernels &&
+           peer->theirs.kernels && !phi_capabilities_same_device(&self->mine, &peer->theirs) &&
            config->wait != PHI_WAIT_MEMORY_OPERATION && config->channels >= CHANNELS_LEAST &&
            (config->method == PHI_METHOD_AUTO || config->method == PHI_METHOD_LL ||
             config->method == PHI_METHOD_SM);
@@ -58,7 +58,7 @@ static void draw(char *line)
     }
 }
 
-static int make(struct phi_peers *peers, enum phi_flag_part part, int64_t deadline,
+static int make(struct phi_self *self, enum phi_flag_part part, int64_t deadline,
                 struct phi_slab *slab)
 {
     const bool lanes = part == PHI_FLAG_BASE;
@@ -69,28 +69,28 @@ static int make(struct phi_peers *peers, enum phi_flag_part part, int64_t deadli
         draw(line);
     const struct phi_slab_image image = {line, PHI_FLAG_LANES, lanes ? PHI_FLAG_LINES : 0,
                                          phi_flag_size(part)};
-    int rc = phi_slab_open(peers->memory, peers->device, &image, deadline, slab);
+    int rc = phi_slab_open(self->memory, self->device, &image, deadline, slab);
     free(line);
     return rc;
 }
 
 int phi_flag_memory_open(struct phi_peer *peer)
 {
-    if (!possible(peer) || peer->own_flags != NULL)
+    if (!possible(peer) || peer->flags.own != NULL)
         return 0;
     struct phi_own_flags *own = calloc(1, sizeof *own);
     if (own == NULL)
-        return phi_fail(peer->peers->report, -ENOMEM, "the flags for rank %d: out of memory",
+        return phi_fail(peer->self->report, -ENOMEM, "the flags for rank %d: out of memory",
                         peer->rank);
-    int rc = make(peer->peers, PHI_FLAG_BASE, phi_deadline(peer->peers->config->deadline_ms),
+    int rc = make(peer->self, PHI_FLAG_BASE, phi_deadline(peer->self->config->deadline_ms),
                   &own->slab[PHI_FLAG_BASE]);
     if (rc == 0) {
         own->made[PHI_FLAG_BASE] = true;
-        peer->own_flags = own;
+        peer->flags.own = own;
         return 0;
     }
     free(own);
-    phi_log(peer->peers->report, PH_LOG_WARN, "no flags with rank %d: %s; its messages go by words",
+    phi_log(peer->self->report, PH_LOG_WARN, "no flags with rank %d: %s; its messages go by words",
             peer->rank, ph_strerror(rc));
     return 0;
 }
@@ -99,18 +99,18 @@ int phi_flag_memory_open(struct phi_peer *peer)
 static uint32_t free_lines(const struct phi_peer *peer)
 {
     uint32_t channels = 0;
-    if (peer->peers->rank < peer->rank)
+    if (peer->self->rank < peer->rank)
         return peer->room.lines_count;
-    for (const struct ph_channel *c = peer->channels; c != NULL; c = c->next)
+    for (const struct ph_channel *c = peer->channels.first; c != NULL; c = c->kept.next)
         channels++;
-    return peer->lines_used > channels ? peer->lines_used - channels : 0;
+    return peer->room.lines_used > channels ? peer->room.lines_used - channels : 0;
 }
 
 // Whether `more` new channels have need of a part. bound: some of them have buffers, of which alone
 // messages go by wide slots. Lines that were given back come first, and are any of those before.
 static bool needs(const struct phi_peer *peer, enum phi_flag_part part, uint32_t more, bool bound)
 {
-    const uint32_t given_back = free_lines(peer), used = peer->lines_used;
+    const uint32_t given_back = free_lines(peer), used = peer->room.lines_used;
     const uint32_t lines = used + (more > given_back ? more - given_back : 0);
     const uint32_t first = given_back > 0 ? 0 : used;
     switch (part) {
@@ -129,32 +129,33 @@ static bool needs(const struct phi_peer *peer, enum phi_flag_part part, uint32_t
 // without the first part has no flags; and what the peer has told of serves nobody alone.
 static bool may_make(const struct phi_peer *peer, enum phi_flag_part part)
 {
-    const struct phi_peers *peers = peer->peers;
-    const struct phi_own_flags *own = peer->own_flags;
+    const struct phi_self *self = peer->self;
+    const struct phi_own_flags *own = peer->flags.own;
     if (own->made[part] || own->failed[part] ||
-        peers->slot_bytes + phi_flag_size(part) > (uint64_t)peers->config->device_bytes ||
-        (peer->flags[PHI_FLAG_BASE] == NULL && peer->exports_seen > 0))
+        self->flags.used + phi_flag_size(part) > (uint64_t)self->config->device_bytes ||
+        (peer->flags.theirs[PHI_FLAG_BASE] == NULL && peer->imports.seen > 0))
         return false;
-    return peer->flags[part] != NULL || part == PHI_FLAG_MANY ||
-           phi_table_wide(peers->size_table, phi_flag_pair(peer));
+    return peer->flags.theirs[part] != NULL || part == PHI_FLAG_MANY ||
+           phi_table_wide(self->flags.sizes, phi_flag_pair(peer));
 }
 
 static bool lacks(const struct phi_peer *peer, enum phi_flag_part part, uint32_t more, bool bound)
 {
-    return may_make(peer, part) && (peer->flags[part] != NULL || needs(peer, part, more, bound));
+    return may_make(peer, part) &&
+           (peer->flags.theirs[part] != NULL || needs(peer, part, more, bound));
 }
 
 bool phi_flag_memory_grows(const struct phi_peer *peer)
 {
-    for (int part = PHI_FLAG_BASE + 1; peer->own_flags != NULL && part < PHI_FLAG_PARTS; part++)
-        if (peer->own_flags->growing || may_make(peer, (enum phi_flag_part)part))
+    for (int part = PHI_FLAG_BASE + 1; peer->flags.own != NULL && part < PHI_FLAG_PARTS; part++)
+        if (peer->flags.own->growing || may_make(peer, (enum phi_flag_part)part))
             return true;
     return false;
 }
 
 bool phi_flag_memory_short(const struct phi_peer *peer, bool bound)
 {
-    for (int part = PHI_FLAG_BASE + 1; peer->own_flags != NULL && part < PHI_FLAG_PARTS; part++)
+    for (int part = PHI_FLAG_BASE + 1; peer->flags.own != NULL && part < PHI_FLAG_PARTS; part++)
         if (lacks(peer, (enum phi_flag_part)part, 1, bound))
             return true;
     return false;
@@ -163,32 +164,32 @@ bool phi_flag_memory_short(const struct phi_peer *peer, bool bound)
 // One part; the lock is given up.
 static void add(struct phi_peer *peer, enum phi_flag_part part, int64_t deadline)
 {
-    struct phi_peers *peers = peer->peers;
-    struct phi_own_flags *own = peer->own_flags;
+    struct phi_self *self = peer->self;
+    struct phi_own_flags *own = peer->flags.own;
     own->growing = true;
-    peers->slot_bytes += phi_flag_size(part);
-    pthread_mutex_unlock(&peers->lock);
-    int rc = make(peers, part, deadline, &own->slab[part]);
-    pthread_mutex_lock(&peers->lock);
+    self->flags.used += phi_flag_size(part);
+    pthread_mutex_unlock(&self->lock);
+    int rc = make(self, part, deadline, &own->slab[part]);
+    pthread_mutex_lock(&self->lock);
     own->growing = false;
-    phi_peers_changed(peers);
+    phi_self_changed(self);
     own->made[part] = rc == 0;
     own->failed[part] = rc != 0;
     if (rc == 0)
         return;
-    peers->slot_bytes -= phi_flag_size(part);
-    phi_log(peers->report, PH_LOG_WARN, "some channels with rank %d have no slots: %s", peer->rank,
+    self->flags.used -= phi_flag_size(part);
+    phi_log(self->report, PH_LOG_WARN, "some channels with rank %d have no slots: %s", peer->rank,
             ph_strerror(rc));
 }
 
 void phi_flag_memory_grow(struct phi_peer *peer, uint32_t more, bool bound, int64_t deadline)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     // The peer's life may be over and reaped meanwhile.
-    while (peer->own_flags != NULL && peer->own_flags->growing)
-        if (phi_peers_follow(peers, deadline))
+    while (peer->flags.own != NULL && peer->flags.own->growing)
+        if (phi_self_follow(self, deadline))
             return;
-    for (int part = PHI_FLAG_BASE + 1; peer->own_flags != NULL && part < PHI_FLAG_PARTS; part++)
+    for (int part = PHI_FLAG_BASE + 1; peer->flags.own != NULL && part < PHI_FLAG_PARTS; part++)
         if (lacks(peer, (enum phi_flag_part)part, more, bound))
             add(peer, (enum phi_flag_part)part, deadline);
 }
@@ -203,44 +204,44 @@ static void end_theirs(struct phi_remote_export *e)
 }
 
 // Without the lock, or where no other thread knows the peer.
-static void end_own(const struct phi_peers *peers, struct phi_own_flags *own)
+static void end_own(const struct phi_self *self, struct phi_own_flags *own)
 {
     for (int part = 0; own != NULL && part < PHI_FLAG_PARTS; part++)
         if (own->made[part])
-            phi_slab_close(peers->device, &own->slab[part]);
+            phi_slab_close(self->device, &own->slab[part]);
     free(own);
 }
 
 // Takes the memory from the peer: the first part is no part of the budget.
 static struct phi_own_flags *take_own(struct phi_peer *peer)
 {
-    struct phi_own_flags *own = peer->own_flags;
-    peer->own_flags = NULL;
+    struct phi_own_flags *own = peer->flags.own;
+    peer->flags.own = NULL;
     for (int part = PHI_FLAG_BASE + 1; own != NULL && part < PHI_FLAG_PARTS; part++)
         if (own->made[part])
-            peer->peers->slot_bytes -= phi_flag_size((enum phi_flag_part)part);
+            peer->self->flags.used -= phi_flag_size((enum phi_flag_part)part);
     return own;
 }
 
 void phi_flag_memory_forget(struct phi_peer *peer)
 {
     for (int part = 0; part < PHI_FLAG_PARTS; part++) {
-        end_theirs(peer->flags[part]);
-        peer->flags[part] = NULL;
-        peer->flags_refused[part] = false;
+        end_theirs(peer->flags.theirs[part]);
+        peer->flags.theirs[part] = NULL;
+        peer->flags.refused[part] = false;
     }
 }
 
 void phi_flag_memory_close(struct phi_peer *peer)
 {
     phi_flag_memory_forget(peer);
-    end_own(peer->peers, take_own(peer));
+    end_own(peer->self, take_own(peer));
 }
 
 bool phi_flag_memory_importing(const struct phi_peer *peer)
 {
     for (int part = 0; part < PHI_FLAG_PARTS; part++)
-        if (peer->flags[part] != NULL && peer->flags[part]->importing)
+        if (peer->flags.theirs[part] != NULL && peer->flags.theirs[part]->importing)
             return true;
     return false;
 }
@@ -248,32 +249,32 @@ bool phi_flag_memory_importing(const struct phi_peer *peer)
 static bool has_theirs(const struct phi_peer *peer)
 {
     for (int part = 0; part < PHI_FLAG_PARTS; part++)
-        if (peer->flags[part] != NULL)
+        if (peer->flags.theirs[part] != NULL)
             return true;
     return false;
 }
 
 bool phi_flag_memory_reap(struct phi_peer *peer, bool blocking)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     const bool busy =
-        phi_flag_memory_importing(peer) || (peer->own_flags != NULL && peer->own_flags->growing);
-    if (busy || (peer->own_flags == NULL && !has_theirs(peer)))
+        phi_flag_memory_importing(peer) || (peer->flags.own != NULL && peer->flags.own->growing);
+    if (busy || (peer->flags.own == NULL && !has_theirs(peer)))
         return false;
-    for (struct ph_channel *c = peer->channels; c != NULL; c = c->next)
-        if (c->handles > 0 || !phi_revoke_drained(c))
+    for (struct ph_channel *c = peer->channels.first; c != NULL; c = c->kept.next)
+        if (c->kept.handles > 0 || !phi_revoke_drained(c))
             return false;
     if (!blocking)
         return true;
     struct phi_remote_export *theirs[PHI_FLAG_PARTS];
-    memcpy(theirs, peer->flags, sizeof theirs);
-    memset(peer->flags, 0, sizeof peer->flags);
+    memcpy(theirs, peer->flags.theirs, sizeof theirs);
+    memset(peer->flags.theirs, 0, sizeof peer->flags.theirs);
     struct phi_own_flags *own = take_own(peer);
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     for (int part = 0; part < PHI_FLAG_PARTS; part++)
         end_theirs(theirs[part]);
-    end_own(peers, own);
-    pthread_mutex_lock(&peers->lock);
+    end_own(self, own);
+    pthread_mutex_lock(&self->lock);
     return false;
 }
 
@@ -285,26 +286,26 @@ static bool is_untold(const struct phi_own_flags *own, int part)
 // The peer has told of a part, and gets no answer to it.
 static bool is_refusal(const struct phi_peer *peer, int part)
 {
-    const struct phi_own_flags *own = peer->own_flags;
-    return own != NULL && part != PHI_FLAG_BASE && peer->flags[part] != NULL && !own->made[part] &&
-           !own->refused[part];
+    const struct phi_own_flags *own = peer->flags.own;
+    return own != NULL && part != PHI_FLAG_BASE && peer->flags.theirs[part] != NULL &&
+           !own->made[part] && !own->refused[part];
 }
 
 bool phi_flag_memory_owes(const struct phi_peer *peer)
 {
     for (int part = PHI_FLAG_BASE + 1; part < PHI_FLAG_PARTS; part++)
-        if (is_untold(peer->own_flags, part) || is_refusal(peer, part))
+        if (is_untold(peer->flags.own, part) || is_refusal(peer, part))
             return true;
     return false;
 }
 
 bool phi_flag_memory_awaits(const struct phi_peer *peer)
 {
-    const struct phi_own_flags *own = peer->own_flags;
-    if (own == NULL || peer->flags[PHI_FLAG_BASE] == NULL)
+    const struct phi_own_flags *own = peer->flags.own;
+    if (own == NULL || peer->flags.theirs[PHI_FLAG_BASE] == NULL)
         return false;
     for (int part = PHI_FLAG_BASE + 1; part < PHI_FLAG_PARTS; part++)
-        if (own->sent[part] && peer->flags[part] == NULL && !peer->flags_refused[part])
+        if (own->sent[part] && peer->flags.theirs[part] == NULL && !peer->flags.refused[part])
             return true;
     return false;
 }
@@ -313,7 +314,7 @@ bool phi_flag_memory_awaits(const struct phi_peer *peer)
 // and this rank does not make.
 uint32_t phi_flag_memory_encode(const struct phi_peer *peer, struct phi_writer *writer)
 {
-    const struct phi_own_flags *own = peer->own_flags;
+    const struct phi_own_flags *own = peer->flags.own;
     const size_t at = writer->size;
     uint32_t told = 0;
     uint8_t count = 0;
@@ -335,7 +336,7 @@ uint32_t phi_flag_memory_encode(const struct phi_peer *peer, struct phi_writer *
 
 void phi_flag_memory_sent(struct phi_peer *peer, uint32_t parts)
 {
-    struct phi_own_flags *own = peer->own_flags;
+    struct phi_own_flags *own = peer->flags.own;
     for (int part = 0; own != NULL && part < PHI_FLAG_PARTS; part++) {
         own->sent[part] = own->sent[part] || (parts & 1u << part);
         own->refused[part] = own->refused[part] || (parts & 1u << (part + REFUSES));
@@ -346,7 +347,7 @@ void phi_flag_memory_sent(struct phi_peer *peer, uint32_t parts)
 static int inspect(const struct phi_peer *peer, enum phi_flag_part part,
                    struct phi_remote_export *e)
 {
-    int rc = phi_memory_inspect(peer->peers->report, e->record, e->record_size, &e->info);
+    int rc = phi_memory_inspect(peer->self->report, e->record, e->record_size, &e->info);
     if (rc == 0 && (e->info.needs_fd || e->info.allocation.kind != PHI_KIND_CUDA ||
                     e->info.allocation.size != phi_flag_size(part)))
         rc = -EBADMSG;
@@ -361,8 +362,8 @@ static int file_one(struct phi_peer *peer, struct phi_reader *reader)
     if (reader->error || part >= PHI_FLAG_PARTS)
         return reader->error ? reader->error : -EBADMSG;
     if (size == 0)
-        peer->flags_refused[part] = true;
-    if (size == 0 || peer->flags[part] != NULL)
+        peer->flags.refused[part] = true;
+    if (size == 0 || peer->flags.theirs[part] != NULL)
         return 0; // the latter: told before
     struct phi_remote_export *e = calloc(1, sizeof *e);
     uint8_t *copy = malloc(size);
@@ -378,7 +379,7 @@ static int file_one(struct phi_peer *peer, struct phi_reader *reader)
         free(e);
         return rc;
     }
-    peer->flags[part] = e;
+    peer->flags.theirs[part] = e;
     return 0;
 }
 
@@ -392,19 +393,20 @@ int phi_flag_memory_file(struct phi_peer *peer, struct phi_reader *reader)
 
 struct phi_remote_export *phi_flag_memory_wanted(const struct phi_peer *peer)
 {
-    const struct phi_own_flags *own = peer->own_flags;
+    const struct phi_own_flags *own = peer->flags.own;
     for (int part = 0; own != NULL && part < PHI_FLAG_PARTS; part++)
-        if (own->made[part] && peer->flags[part] != NULL && !peer->flags[part]->tried)
-            return peer->flags[part];
+        if (own->made[part] && peer->flags.theirs[part] != NULL && !peer->flags.theirs[part]->tried)
+            return peer->flags.theirs[part];
     return NULL;
 }
 
 uint32_t phi_flag_memory_usable(const struct phi_peer *peer)
 {
-    const struct phi_own_flags *own = peer->own_flags;
+    const struct phi_own_flags *own = peer->flags.own;
     uint32_t parts = 0;
     for (int part = 0; own != NULL && part < PHI_FLAG_PARTS; part++)
-        if (own->sent[part] && peer->flags[part] != NULL && peer->flags[part]->import != NULL)
+        if (own->sent[part] && peer->flags.theirs[part] != NULL &&
+            peer->flags.theirs[part]->import != NULL)
             parts |= 1u << part;
     return parts & 1u << PHI_FLAG_BASE ? parts : 0;
 }
@@ -425,7 +427,7 @@ struct phi_flag_end phi_flag_memory_own(const struct phi_peer *peer, uint32_t li
 {
     uint64_t base[PHI_FLAG_PARTS];
     for (int part = 0; part < PHI_FLAG_PARTS; part++)
-        base[part] = (uint64_t)(uintptr_t)peer->own_flags->slab[part].address;
+        base[part] = (uint64_t)(uintptr_t)peer->flags.own->slab[part].address;
     return end_of(base, line, wide);
 }
 
@@ -433,7 +435,7 @@ struct phi_flag_end phi_flag_memory_peer(const struct phi_peer *peer, uint32_t l
 {
     uint64_t base[PHI_FLAG_PARTS] = {0};
     for (int part = 0; part < PHI_FLAG_PARTS; part++)
-        if (peer->flags[part] != NULL && peer->flags[part]->import != NULL)
-            base[part] = (uint64_t)(uintptr_t)peer->flags[part]->import->address;
+        if (peer->flags.theirs[part] != NULL && peer->flags.theirs[part]->import != NULL)
+            base[part] = (uint64_t)(uintptr_t)peer->flags.theirs[part]->import->address;
     return end_of(base, line, wide);
 }

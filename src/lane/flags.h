@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The flags of a channel (semaphore/flags.h), in the memory of both ranks (lane/flag_memory.h). Where
-// both ends have it, the channel's messages move by lines, by copy or by words, by their size and
-// the sender's table. Without flags all move by words.
+// The flags of a channel (semaphore/flags.h), in the memory of both ranks (lane/flag_memory.h).
+// Where both ends have it, the channel's messages move by lines, by copy or by words, by their size
+// and the sender's table. Without flags all move by words.
 #ifndef PHI_LANE_FLAGS_H
 #define PHI_LANE_FLAGS_H
 
@@ -29,7 +29,8 @@ void phi_flags_give(struct ph_channel *channel, uint32_t parts);
 // say allows it; both ends confirmed that they have flags, and both reach the other's buffer.
 void phi_flags_ring(struct ph_channel *channel);
 
-// phi_flags_lane_of is where the lane of a direction's word lies among those of either end, in bytes.
+// phi_flags_lane_of is where the lane of a direction's word lies among those of either end, in
+// bytes.
 size_t phi_flags_lane_of(const struct ph_channel *channel, bool outgoing, enum phi_word word);
 
 // phi_flags_here: whether a message of that size is in the lane of an ended channel that no stream

@@ -8,7 +8,7 @@
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "semaphore/record.h"
 #include "semaphore/segment.h"
 
@@ -26,8 +26,8 @@ bool phi_revoke_key(const struct phi_key *key)
 // The bit of a word that this end waits for, and whether a copy into the peer's buffer follows.
 static uint32_t awaited_bit(const struct ph_channel *channel, int outgoing, int word, bool *copies)
 {
-    bool active = outgoing ? channel->protocol_out == PH_PROTOCOL_PUT
-                           : channel->protocol_in == PH_PROTOCOL_GET;
+    bool active = outgoing ? channel->fixed.protocol[1] == PH_PROTOCOL_PUT
+                           : channel->fixed.protocol[0] == PH_PROTOCOL_GET;
     *copies = word == PHI_WORD_TURN ? active : outgoing != 0;
     if (word == PHI_WORD_TURN)
         return active ? PHI_BIT_READY : PHI_BIT_FULL;
@@ -48,7 +48,7 @@ enum { AWAITED_COUNT = 2 * PHI_WORD_COUNT };
 static struct awaited awaited_word(struct ph_channel *channel, int i)
 {
     const int outgoing = i / PHI_WORD_COUNT, word = i % PHI_WORD_COUNT;
-    struct phi_line *line = outgoing ? channel->mine : channel->theirs_line;
+    struct phi_line *line = outgoing ? channel->fixed.own.line : channel->fixed.theirs.line;
     struct awaited a = {.word = &line->word[word], .way = 1u << i};
     a.bit = awaited_bit(channel, outgoing, word, &a.copies);
     a.completes = a.bit == PHI_BIT_FULL;
@@ -58,7 +58,7 @@ static struct awaited awaited_word(struct ph_channel *channel, int i)
 // A post of send or recv without its complete counts as well: a complete before it may wait still.
 static bool is_missing(const struct ph_channel *channel, const struct awaited *a)
 {
-    return (atomic_load(&channel->awaited) & a->way) && !(atomic_load(a->word) & a->bit);
+    return (atomic_load(&channel->live.awaited) & a->way) && !(atomic_load(a->word) & a->bit);
 }
 
 // Looks for each word that this end may wait for and that does not show what it waits for.
@@ -75,7 +75,8 @@ static bool any_missing(struct ph_channel *channel)
 // Of messages by flags this end does not know which have come: they may all be missing.
 bool phi_revoke_may_wait(struct ph_channel *channel)
 {
-    return (atomic_load(&channel->flagged) && !atomic_load(&channel->mine->flags_over)) ||
+    return (atomic_load(&channel->live.flagged) &&
+            !atomic_load(&channel->fixed.own.line->flags_over)) ||
            any_missing(channel);
 }
 
@@ -83,7 +84,7 @@ bool phi_revoke_may_wait(struct ph_channel *channel)
 static void set_broken(struct ph_channel *channel)
 {
     int stale = -ESTALE;
-    atomic_compare_exchange_strong(&channel->status, &stale, PH_EBROKEN);
+    atomic_compare_exchange_strong(&channel->live.status, &stale, PH_EBROKEN);
 }
 
 // Sets a word so that a wait for it ends. A kernel or a queue that waits finds the mark beside the
@@ -91,20 +92,21 @@ static void set_broken(struct ph_channel *channel)
 // it, which replaces the word. A complete leaves the word: there any receive counts that was begun.
 static void add_bit(struct ph_channel *channel, const struct awaited *a)
 {
-    const uint32_t before = atomic_load(&channel->lifted), added = a->bit | PHI_BIT_ADDED(a->bit);
+    const uint32_t before = atomic_load(&channel->live.lifted),
+                   added = a->bit | PHI_BIT_ADDED(a->bit);
     // With the mark it is not this end's receive: the peer, whose use has ended too, waits no more.
     const uint32_t own_ready = PHI_BIT_READY | PHI_BIT_ADDED(PHI_BIT_READY);
     uint32_t word = atomic_load(a->word);
     if (word & a->bit)
         return;
-    atomic_store(&channel->lifted, before | a->way); // first: who is done finds it
+    atomic_store(&channel->live.lifted, before | a->way); // first: who is done finds it
     while (!atomic_compare_exchange_weak(a->word, &word, word | added))
         if (word & a->bit) { // it has come
-            atomic_store(&channel->lifted, before);
+            atomic_store(&channel->live.lifted, before);
             return;
         }
     if (a->completes && (word & own_ready) == PHI_BIT_READY)
-        atomic_store(&channel->undone, 1);
+        atomic_store(&channel->live.undone, 1);
 }
 
 static void lift_word(struct ph_channel *channel, const struct awaited *a)
@@ -112,15 +114,16 @@ static void lift_word(struct ph_channel *channel, const struct awaited *a)
     // Where it would not be seen: a complete leaves the word, a kernel that waits by itself looks
     // for the bit alone, a queue leaves out what is behind `broken`. Or a second wait, behind one
     // that took the first bit.
-    if (a->completes || atomic_load(&channel->uses.devices) != 0 ||
-        atomic_load(&channel->mine->broken) != 0 || (atomic_load(&channel->lifted) & a->way))
+    if (a->completes || atomic_load(&channel->live.uses.devices) != 0 ||
+        atomic_load(&channel->fixed.own.line->broken) != 0 ||
+        (atomic_load(&channel->live.lifted) & a->way))
         set_broken(channel);
     add_bit(channel, a);
 }
 
 void phi_revoke_lift(struct ph_channel *channel, bool hold)
 {
-    if (atomic_load(&channel->flagged))
+    if (atomic_load(&channel->live.flagged))
         phi_flags_end(channel);
     for (int i = 0; i < AWAITED_COUNT; i++) {
         const struct awaited a = awaited_word(channel, i);
@@ -131,12 +134,12 @@ void phi_revoke_lift(struct ph_channel *channel, bool hold)
 
 static bool is_undone(struct ph_channel *channel)
 {
-    struct phi_line *mine = channel->mine;
+    struct phi_line *mine = channel->fixed.own.line;
     if (atomic_load(&mine->undone) || atomic_load(&mine->flags_over) == PHI_GIVEN_UP)
         return true;
     for (int i = 0; i < AWAITED_COUNT; i++) {
         const struct awaited a = awaited_word(channel, i);
-        if ((atomic_load(&channel->lifted) & a.way) && !(atomic_load(a.word) & a.bit))
+        if ((atomic_load(&channel->live.lifted) & a.way) && !(atomic_load(a.word) & a.bit))
             return true;
     }
     return false;
@@ -145,9 +148,9 @@ static bool is_undone(struct ph_channel *channel)
 bool phi_lift_undone(struct ph_channel *channel)
 {
     // Of a retired one the line is another channel's.
-    if (!channel->retired && is_undone(channel))
-        atomic_store(&channel->undone, 1);
-    return atomic_load(&channel->undone) != 0;
+    if (!channel->kept.retired && is_undone(channel))
+        atomic_store(&channel->live.undone, 1);
+    return atomic_load(&channel->live.undone) != 0;
 }
 
 void phi_lift_all(struct ph_channel *channel, bool hold)
@@ -170,10 +173,10 @@ void phi_revoke_settle(struct ph_channel *channel)
 // and be done with it, before this end is.
 bool phi_revoke_waits(const struct ph_channel *channel)
 {
-    struct phi_executor *executor = channel->peers->executor;
+    struct phi_executor *executor = channel->self->executor;
     struct phi_progress progress;
     struct phi_wait_note note;
-    if (!channel->by_net)
+    if (!channel->fixed.by_net)
         return true;
     for (uint32_t i = 0; executor->ops->progress(executor, i, &progress, &note); i++)
         if (note.number != 0 && note.op_id == channel->op_id && note.peer == channel->peer->rank)

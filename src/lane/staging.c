@@ -11,7 +11,7 @@
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "semaphore/segment.h"
 
 #define UNIT     64
@@ -77,12 +77,12 @@ bool phi_staged(const struct phi_capabilities *mine, const struct phi_capabiliti
 
 static bool is_staged(const struct phi_peer *peer)
 {
-    return phi_staged(&peer->peers->mine, &peer->theirs);
+    return phi_staged(&peer->self->mine, &peer->theirs);
 }
 
 size_t phi_staging_bytes(const struct phi_peer *peer)
 {
-    return is_staged(peer) ? (size_t)peer->peers->config->net_staging / 65536 * 65536 : 0;
+    return is_staged(peer) ? (size_t)peer->self->config->net_staging / 65536 * 65536 : 0;
 }
 
 static char *out_of(const struct phi_peer *peer)
@@ -102,24 +102,24 @@ static int register_all(struct phi_peer *peer, struct phi_staging *staging)
                                               .out_size = staging->room.size,
                                               .in_size = staging->room.size,
                                               .side = peer->segment->side};
-    int rc = phi_segment_register(peer->segment, peer->peers->device);
-    return rc ? rc : phi_link_stage(peer->link, &params, &staging->target);
+    int rc = phi_segment_register(peer->segment, peer->self->device);
+    return rc ? rc : phi_link_stage(peer->to.link, &params, &staging->target);
 }
 
 int phi_staging_open(struct phi_peer *peer)
 {
-    struct phi_peers *peers = peer->peers;
-    if (!is_staged(peer) || peer->link == NULL || peer->staging != NULL)
+    struct phi_self *self = peer->self;
+    if (!is_staged(peer) || peer->to.link == NULL || peer->staging != NULL)
         return 0;
     struct phi_staging *staging = calloc(1, sizeof *staging);
     if (staging == NULL)
-        return phi_fail(peers->report, -ENOMEM, "out of memory for rank %d", peer->rank);
+        return phi_fail(self->report, -ENOMEM, "out of memory for rank %d", peer->rank);
     staging->room.size = peer->segment->staging_size / 2;
-    const uint64_t most = phi_net_chunk(peers->net), wish = (uint64_t)peers->config->net_chunk;
+    const uint64_t most = phi_net_chunk(self->net.net), wish = (uint64_t)self->config->net_chunk;
     staging->chunk = (uint32_t)(wish < most ? wish : most) / UNIT * UNIT;
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     int rc = register_all(peer, staging);
-    pthread_mutex_lock(&peers->lock);
+    pthread_mutex_lock(&self->lock);
     if (rc) {
         free(staging);
         return rc;
@@ -143,7 +143,7 @@ struct phi_stage_words phi_staging_words(const struct phi_peer *peer)
     if (staging == NULL)
         return (struct phi_stage_words){0};
     return (struct phi_stage_words){.chunk = staging->chunk,
-                                    .registers = phi_way_registers(&peer->peers->way),
+                                    .registers = phi_way_registers(&peer->self->net.way),
                                     .size = staging->room.size,
                                     .target = staging->target};
 }
@@ -154,14 +154,14 @@ int phi_staging_connect(struct phi_peer *peer, const struct phi_stage_words *the
     if (staging == NULL)
         return 0;
     if (theirs->chunk < UNIT || theirs->chunk % UNIT != 0)
-        return phi_fail(peer->peers->report, -EBADMSG, "rank %d takes records of %u bytes",
+        return phi_fail(peer->self->report, -EBADMSG, "rank %d takes records of %u bytes",
                         peer->rank, theirs->chunk);
     if (staging->chunk > theirs->chunk)
         staging->chunk = theirs->chunk;
     if (staging->room.size > theirs->size)
         staging->room.size = theirs->size;
-    staging->registers = theirs->registers && phi_way_registers(&peer->peers->way);
-    return phi_link_stage_peer(peer->link, &theirs->target);
+    staging->registers = theirs->registers && phi_way_registers(&peer->self->net.way);
+    return phi_link_stage_peer(peer->to.link, &theirs->target);
 }
 
 bool phi_staging_may_register(const struct phi_peer *peer)
@@ -245,9 +245,9 @@ static bool make_lanes(struct phi_stage_place *place, uint8_t role)
 
 bool phi_staging_make(struct phi_key *key)
 {
-    if (key->peer->staging == NULL || make_lanes(&key->place, key->role))
+    if (key->peer->staging == NULL || make_lanes(&key->made.place, key->role))
         return true;
-    close_lanes(&key->place);
+    close_lanes(&key->made.place);
     return false;
 }
 
@@ -255,7 +255,7 @@ bool phi_staging_reserve(struct phi_key *key)
 {
     struct phi_peer *peer = key->peer;
     struct phi_segment *segment = peer->segment;
-    struct phi_stage_place *place = &key->place;
+    struct phi_stage_place *place = &key->made.place;
     if (peer->staging == NULL)
         return true;
     const uint64_t size = place_size(chunk_now(key));
@@ -281,9 +281,9 @@ void phi_staging_give_back(struct phi_peer *peer, struct phi_stage_place *place)
 static bool is_busy(void *opaque)
 {
     struct ph_channel *channel = opaque;
-    struct phi_executor *executor = channel->peers->executor;
-    return !executor->ops->drained(executor, &channel->uses, NULL, 0) ||
-           !executor->ops->drained(executor, &channel->peer->late, NULL, 0);
+    struct phi_executor *executor = channel->self->executor;
+    return !executor->ops->drained(executor, &channel->live.uses, NULL, 0) ||
+           !executor->ops->drained(executor, &channel->peer->channels.late, NULL, 0);
 }
 
 static uint64_t seen(const struct phi_segment *segment, const void *address)
@@ -294,7 +294,7 @@ static uint64_t seen(const struct phi_segment *segment, const void *address)
 
 static void open_lane(struct ph_channel *channel, int outgoing, int word)
 {
-    struct phi_stage_end *end = &channel->stage;
+    struct phi_stage_end *end = &channel->fixed.stage;
     const struct phi_peer *peer = channel->peer;
     // Those of bells are all where the peer cannot write.
     const int nth = end->bells ? outgoing : word;
@@ -304,19 +304,19 @@ static void open_lane(struct ph_channel *channel, int outgoing, int word)
         (struct phi_stage_lane *)(out_of(peer) + end->place.at) + (outgoing ? 2 : 0) + word;
     uint8_t *memory = (uint8_t *)(outgoing || end->bells ? out_of(peer) : in_of(peer)) + slots;
     const struct phi_lane_params params = {
-        .line = channel->index,
-        .life = channel->life,
+        .line = channel->fixed.index,
+        .life = channel->fixed.life,
         .word = (uint8_t)word,
         .outgoing = outgoing != 0,
         .like = end->like,
         .control = control,
         .slots = memory,
         .offset = slots,
-        .route = end->bells ? &channel->route : NULL,
-        .local = channel->local,
-        .local_size = channel->local_size,
-        .broken = &channel->mine->broken,
-        .undone = &channel->mine->undone,
+        .route = end->bells ? &channel->fixed.route : NULL,
+        .local = channel->fixed.own.address,
+        .local_size = channel->fixed.own.size,
+        .broken = &channel->fixed.own.line->broken,
+        .undone = &channel->fixed.own.line->undone,
         .busy = is_busy,
         .opaque = channel,
     };
@@ -325,7 +325,7 @@ static void open_lane(struct ph_channel *channel, int outgoing, int word)
     end->slots[outgoing][word] = memory;
     end->control_seen[outgoing][word] = seen(peer->segment, control);
     end->slots_seen[outgoing][word] = seen(peer->segment, memory);
-    phi_lane_open(end->place.lane[outgoing][word], peer->link, &params);
+    phi_lane_open(end->place.lane[outgoing][word], peer->to.link, &params);
 }
 
 // Where the lower rank put the channel; what it said came before its confirm, which was acquired. A
@@ -335,9 +335,9 @@ static bool find_place(struct phi_key *key, uint32_t chunk, struct phi_stage_pla
     const struct phi_peer *peer = key->peer;
     const struct phi_segment *segment = peer->segment;
     const uint64_t most = peer->staging->room.size, size = place_size(chunk);
-    *place = key->place;
-    key->place = (struct phi_stage_place){0};
-    if (peer->peers->rank < peer->rank)
+    *place = key->made.place;
+    key->made.place = (struct phi_stage_place){0};
+    if (peer->self->rank < peer->rank)
         return true;
     place->at = atomic_load_explicit(&phi_segment_slot(segment, !segment->side, key->slot)->staging,
                                      memory_order_relaxed);
@@ -347,39 +347,40 @@ static bool find_place(struct phi_key *key, uint32_t chunk, struct phi_stage_pla
 // What comes into memory of the device shows when it is flushed.
 static void flush_here(const struct ph_channel *channel, const struct phi_key *key)
 {
-    const uint32_t id = phi_key_mine(key, channel->mine_number)->export_->id;
-    phi_link_flushes(channel->peer->link, channel->index,
-                     channel->local_kind == PHI_KIND_HOST ? PHI_HOST_MEMORY : id);
+    const uint32_t id = phi_key_mine(key, channel->fixed.own.number)->export_->id;
+    phi_link_flushes(channel->peer->to.link, channel->fixed.index,
+                     channel->fixed.own.kind == PHI_KIND_HOST ? PHI_HOST_MEMORY : id);
 }
 
 // Several blocks make a record sooner. But each may wait for long, and so may those of 64 streams
 // (PEERHOP_KERNEL_WAITS): with so many channels at most, what waits leaves room on small devices,
 // too. First come, first served.
-static bool may_be_wide(struct phi_peers *peers, uint32_t chunk)
+static bool may_be_wide(struct phi_self *self, uint32_t chunk)
 {
-    return peers->device != NULL && chunk > SMALL && atomic_load(&peers->wide_channels) < WIDE_MAX;
+    return self->device != NULL && chunk > SMALL &&
+           atomic_load(&self->issuing.wide_channels) < WIDE_MAX;
 }
 
 bool phi_staging_begin(struct ph_channel *channel, struct phi_key *key)
 {
-    struct phi_stage_end *end = &channel->stage;
+    struct phi_stage_end *end = &channel->fixed.stage;
     if (key->peer->staging == NULL)
         return true;
     const uint32_t chunk = chunk_now(key);
     if (!find_place(key, chunk, &end->place))
         return false;
-    end->bells = chunk == 0 && channel->peers->device != NULL;
+    end->bells = chunk == 0 && channel->self->device != NULL;
     end->is = chunk > 0 || end->bells;
-    end->wide = may_be_wide(channel->peers, chunk);
+    end->wide = may_be_wide(channel->self, chunk);
     end->like = PHI_STAGE_LIKE(chunk, end->wide ? PHI_STAGE_BLOCKS : 1);
     if (end->wide)
-        atomic_fetch_add(&channel->peers->wide_channels, 1);
+        atomic_fetch_add(&channel->self->issuing.wide_channels, 1);
     for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
         const int outgoing = i / PHI_WORD_COUNT, word = i % PHI_WORD_COUNT;
         if (chunk == 0 && (word != PHI_WORD_TURN || !end->bells)) { // made in vain
             phi_lane_close(end->place.lane[outgoing][word]);
             end->place.lane[outgoing][word] = NULL;
-        } else if (has_direction(channel->role, outgoing)) {
+        } else if (has_direction(channel->fixed.role, outgoing)) {
             open_lane(channel, outgoing, word);
         }
     }
@@ -390,24 +391,25 @@ bool phi_staging_begin(struct ph_channel *channel, struct phi_key *key)
 
 void phi_staging_close(struct ph_channel *channel)
 {
-    if (channel->stage.bells && channel->peer->link != NULL)
-        phi_link_flushes(channel->peer->link, channel->index, PHI_NO_REGION);
-    if (channel->stage.wide) // of a husk it is closed twice
-        atomic_fetch_sub(&channel->peers->wide_channels, 1);
-    channel->stage.wide = false;
-    phi_staging_give_back(channel->peer, &channel->stage.place);
+    if (channel->fixed.stage.bells && channel->peer->to.link != NULL)
+        phi_link_flushes(channel->peer->to.link, channel->fixed.index, PHI_NO_REGION);
+    if (channel->fixed.stage.wide) // of a husk it is closed twice
+        atomic_fetch_sub(&channel->self->issuing.wide_channels, 1);
+    channel->fixed.stage.wide = false;
+    phi_staging_give_back(channel->peer, &channel->fixed.stage.place);
 }
 
 bool phi_staging_rests(const struct ph_channel *channel)
 {
-    struct phi_executor *executor = channel->peers->executor;
-    const bool of_use = atomic_load(&channel->uses.revoked) == 0;
-    if (!channel->stage.is)
+    struct phi_executor *executor = channel->self->executor;
+    const bool of_use = atomic_load(&channel->live.uses.revoked) == 0;
+    if (!channel->fixed.stage.is)
         return true;
-    if (!executor->ops->drained(executor, &channel->peer->late, NULL, 0))
+    if (!executor->ops->drained(executor, &channel->peer->channels.late, NULL, 0))
         return false;
     for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
-        struct phi_lane *lane = channel->stage.place.lane[i / PHI_WORD_COUNT][i % PHI_WORD_COUNT];
+        struct phi_lane *lane =
+            channel->fixed.stage.place.lane[i / PHI_WORD_COUNT][i % PHI_WORD_COUNT];
         if (lane != NULL && !phi_lane_rests(lane, of_use))
             return false;
     }
@@ -416,9 +418,10 @@ bool phi_staging_rests(const struct ph_channel *channel)
 
 bool phi_staging_sent(const struct ph_channel *channel)
 {
-    const int from = channel->stage.bells ? 0 : 1; // bells of either direction post
-    for (int i = from * PHI_WORD_COUNT; channel->stage.is && i < 2 * PHI_WORD_COUNT; i++) {
-        struct phi_lane *lane = channel->stage.place.lane[i / PHI_WORD_COUNT][i % PHI_WORD_COUNT];
+    const int from = channel->fixed.stage.bells ? 0 : 1; // bells of either direction post
+    for (int i = from * PHI_WORD_COUNT; channel->fixed.stage.is && i < 2 * PHI_WORD_COUNT; i++) {
+        struct phi_lane *lane =
+            channel->fixed.stage.place.lane[i / PHI_WORD_COUNT][i % PHI_WORD_COUNT];
         if (lane != NULL && !phi_lane_rests(lane, false))
             return false;
     }
@@ -427,9 +430,9 @@ bool phi_staging_sent(const struct ph_channel *channel)
 
 bool phi_staging_due(const struct ph_channel *channel)
 {
-    const bool staged = channel->stage.is && !channel->stage.bells;
+    const bool staged = channel->fixed.stage.is && !channel->fixed.stage.bells;
     for (int word = 0; staged && word < PHI_WORD_COUNT; word++) {
-        const struct phi_stage_lane *lane = channel->stage.control[0][word];
+        const struct phi_stage_lane *lane = channel->fixed.stage.control[0][word];
         if (lane != NULL && __atomic_load_n(&lane->reach, __ATOMIC_ACQUIRE) !=
                                 __atomic_load_n(&lane->done[0], __ATOMIC_ACQUIRE))
             return true;
@@ -443,26 +446,29 @@ void phi_staging_work(struct phi_work *work, const struct phi_channel_call *call
                       const struct phi_step *step)
 {
     struct ph_channel *channel = call->channel;
-    const struct phi_stage_end *end = &channel->stage;
+    const struct phi_stage_end *end = &channel->fixed.stage;
     const bool stages = step->kind == PHI_STEP_STAGE;
-    const bool host = channel->local_kind == PHI_KIND_HOST;
-    work->own_lane = end->control_seen[call->outgoing][step->word];
-    work->slots = end->slots_seen[call->outgoing][step->word];
-    work->peer_lane = end->like;
-    work->size = call->size;
-    uint8_t *local = channel->unbound ? call->data : channel->local + call->local_offset;
-    work->source = stages ? local : NULL;
-    work->destination = stages ? NULL : channel->unbound ? local : channel->local;
-    work->asks = !channel->unbound ? 0
-                 : PHI_ASK_END | (stages ? PHI_ASK_SOURCE : PHI_ASK_DESTINATION);
-    work->host_source = stages && host;
-    work->host_destination = !stages && host;
-    work->offset = stages            ? call->remote_offset
-                   : channel->unbound ? call->size
-                                      : channel->local_size;
+    const bool host = channel->fixed.own.kind == PHI_KIND_HOST;
+    work->lane.own = end->control_seen[call->outgoing][step->word];
+    work->lane.slots = end->slots_seen[call->outgoing][step->word];
+    work->lane.peer = end->like;
+    work->span.size = call->size;
+    uint8_t *local =
+        channel->fixed.unbound ? call->data : channel->fixed.own.address + call->local_offset;
+    work->span.source = stages ? local : NULL;
+    work->span.destination = stages                   ? NULL
+                             : channel->fixed.unbound ? local
+                                                      : channel->fixed.own.address;
+    work->span.asks =
+        !channel->fixed.unbound ? 0 : PHI_ASK_END | (stages ? PHI_ASK_SOURCE : PHI_ASK_DESTINATION);
+    work->span.host_source = stages && host;
+    work->span.host_destination = !stages && host;
+    work->lane.offset = stages                   ? call->remote_offset
+                        : channel->fixed.unbound ? call->size
+                                                 : channel->fixed.own.size;
     // Of what is taken: whether both ends must name the same size.
-    work->signal = stages ? call->call != PHI_CALL_PUT
-                          : channel->unbound && !phi_call_signals(call->call);
+    work->lane.signal = stages ? call->call != PHI_CALL_PUT
+                               : channel->fixed.unbound && !phi_call_signals(call->call);
 }
 
 // By outgoing: the lane of a call is that of its direction. But a post comes behind what its own
@@ -474,7 +480,7 @@ static bool lane_of(const struct phi_channel_call *call)
 
 void phi_staging_kick(const struct phi_channel_call *call)
 {
-    const struct phi_stage_end *end = &call->channel->stage;
+    const struct phi_stage_end *end = &call->channel->fixed.stage;
     const bool message = call->call == PHI_CALL_POST || call->call == PHI_CALL_TRANSFER ||
                          call->call == PHI_CALL_COMPLETE;
     if (end->is)
@@ -484,14 +490,14 @@ void phi_staging_kick(const struct phi_channel_call *call)
 
 void phi_staging_lane(struct phi_work *work, const struct phi_channel_call *call)
 {
-    const struct phi_stage_end *end = &call->channel->stage;
-    work->own_lane = end->control_seen[lane_of(call)][PHI_WORD_TURN];
-    work->slots = end->slots_seen[lane_of(call)][PHI_WORD_TURN];
+    const struct phi_stage_end *end = &call->channel->fixed.stage;
+    work->lane.own = end->control_seen[lane_of(call)][PHI_WORD_TURN];
+    work->lane.slots = end->slots_seen[lane_of(call)][PHI_WORD_TURN];
 }
 
 size_t phi_staging_records(const struct phi_channel_call *call)
 {
-    const uint32_t chunk = PHI_STAGE_CHUNK(call->channel->stage.like);
+    const uint32_t chunk = PHI_STAGE_CHUNK(call->channel->fixed.stage.like);
     if (call->size == 0)
         return call->call != PHI_CALL_PUT; // a message of nothing is a record all the same
     return call->size / chunk + (call->size % chunk != 0);
@@ -499,7 +505,7 @@ size_t phi_staging_records(const struct phi_channel_call *call)
 
 bool phi_staging_here(const struct ph_channel *channel, enum phi_word word)
 {
-    const struct phi_stage_end *end = &channel->stage;
+    const struct phi_stage_end *end = &channel->fixed.stage;
     const struct phi_stage_lane *lane = end->control[0][word];
     const uint32_t reach = __atomic_load_n(&lane->reach, __ATOMIC_ACQUIRE);
     struct phi_stage_record head;

@@ -12,7 +12,7 @@
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 #include "rules/outcomes.h"
 
@@ -29,7 +29,7 @@ enum end {
 };
 
 struct phi_attempt {
-    struct phi_attempt *next; // of peers->attempts
+    struct phi_attempt *next; // of self->trials.former
     uint64_t life;            // of the peer
     int64_t quick;            // until when this rank asks in each millisecond, 0: it has not asked
     bool trying;              // a thread maps now, without the lock
@@ -44,20 +44,20 @@ struct phi_attempt {
 // What is mapped stays until a reap, as closing it could block.
 static void lay_aside(struct phi_peer *peer)
 {
-    struct phi_attempt *attempt = peer->attempt;
-    peer->attempt = NULL;
+    struct phi_attempt *attempt = peer->trial.attempt;
+    peer->trial.attempt = NULL;
     if (!attempt->trying && attempt->import == NULL) {
         free(attempt);
         return;
     }
-    attempt->next = peer->peers->attempts;
-    peer->peers->attempts = attempt;
+    attempt->next = peer->self->trials.former;
+    peer->self->trials.former = attempt;
 }
 
 // The attempt with this life of the peer, made at first use; NULL: *rc is -ESTALE or -ENOMEM.
 static struct phi_attempt *of_life(struct phi_peer *peer, uint64_t life, int *rc)
 {
-    struct phi_attempt *attempt = peer->attempt;
+    struct phi_attempt *attempt = peer->trial.attempt;
     if (attempt != NULL && attempt->life == life)
         return attempt;
     *rc = -ESTALE;
@@ -70,13 +70,13 @@ static struct phi_attempt *of_life(struct phi_peer *peer, uint64_t life, int *rc
     made->life = life;
     if (attempt != NULL)
         lay_aside(peer);
-    peer->attempt = made;
+    peer->trial.attempt = made;
     return made;
 }
 
 static const struct phi_attempt *present(const struct phi_peer *peer)
 {
-    const struct phi_attempt *attempt = peer->attempt;
+    const struct phi_attempt *attempt = peer->trial.attempt;
     return attempt != NULL && attempt->life == peer->incarnation ? attempt : NULL;
 }
 
@@ -94,12 +94,12 @@ bool phi_attempt_answered(const struct phi_peer *peer)
 
 bool phi_attempt_waits(const struct phi_peer *peer)
 {
-    return phi_attempt_answered(peer) && !peer->attempt->outcomes.told;
+    return phi_attempt_answered(peer) && !peer->trial.attempt->outcomes.told;
 }
 
 bool phi_attempt_trying(const struct phi_peer *peer)
 {
-    return peer->attempt != NULL && peer->attempt->trying;
+    return peer->trial.attempt != NULL && peer->trial.attempt->trying;
 }
 
 int phi_attempt_end(const struct phi_peer *peer)
@@ -112,55 +112,55 @@ int phi_attempt_end(const struct phi_peer *peer)
 
 void phi_attempt_renew(struct phi_peer *peer)
 {
-    if (peer->attempt != NULL && peer->attempt->life < peer->incarnation)
+    if (peer->trial.attempt != NULL && peer->trial.attempt->life < peer->incarnation)
         lay_aside(peer);
 }
 
 void phi_attempt_keep(struct phi_peer *peer)
 {
-    if (present(peer) == NULL || peer->probe != NULL)
+    if (present(peer) == NULL || peer->trial.probe != NULL)
         return;
-    peer->probe = peer->attempt->import;
-    peer->attempt->import = NULL;
+    peer->trial.probe = peer->trial.attempt->import;
+    peer->trial.attempt->import = NULL;
 }
 
 // ---- trying
 
 // Without the lock; the attempt is marked as trying. -ENOMEM: that is no outcome.
-static int try(struct phi_peers *peers, struct phi_attempt *attempt, const uint8_t *record,
+static int try(struct phi_self *self, struct phi_attempt *attempt, const uint8_t *record,
                size_t size)
 {
     struct phi_import *import = NULL;
     // Who claims to own memory of this process is found out when it is mapped in earnest.
-    int rc = phi_memory_own(peers->memory, record, size)
+    int rc = phi_memory_own(self->memory, record, size)
                  ? -EBADMSG
-                 : phi_memory_import(peers->memory, record, size, -1, &import);
-    pthread_mutex_lock(&peers->lock);
+                 : phi_memory_import(self->memory, record, size, -1, &import);
+    pthread_mutex_lock(&self->lock);
     attempt->trying = false;
     attempt->import = import;
     if (rc != -ENOMEM)
         phi_outcomes_try(&attempt->outcomes, phi_outcome_of(rc));
-    phi_peers_changed(peers);
-    pthread_mutex_unlock(&peers->lock);
+    phi_self_changed(self);
+    pthread_mutex_unlock(&self->lock);
     return rc == -ENOMEM ? rc : 0;
 }
 
 static void *run(void *opaque)
 {
-    struct phi_peers *peers = opaque;
-    struct phi_trier *trier = &peers->trier;
-    try(peers, trier->attempt, trier->record, trier->size);
-    pthread_mutex_lock(&peers->lock);
+    struct phi_self *self = opaque;
+    struct phi_trier *trier = &self->trials.trier;
+    try(self, trier->attempt, trier->record, trier->size);
+    pthread_mutex_lock(&self->lock);
     trier->busy = false;
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     return NULL;
 }
 
 // One at a time: whoever finds it busy is asked again.
-static void begin(struct phi_peers *peers, struct phi_attempt *attempt,
+static void begin(struct phi_self *self, struct phi_attempt *attempt,
                   const struct phi_node_message *request)
 {
-    struct phi_trier *trier = &peers->trier;
+    struct phi_trier *trier = &self->trials.trier;
     if (trier->busy)
         return;
     if (trier->made)
@@ -168,30 +168,30 @@ static void begin(struct phi_peers *peers, struct phi_attempt *attempt,
     memcpy(trier->record, request->bytes, request->bytes_size);
     trier->size = request->bytes_size;
     trier->attempt = attempt;
-    int rc = phi_thread_start(&trier->thread, "peerhop-try", run, peers);
+    int rc = phi_thread_start(&trier->thread, "peerhop-try", run, self);
     trier->made = trier->busy = attempt->trying = rc == 0;
     if (rc)
-        phi_log(peers->report, PH_LOG_WARN, "no thread to try whether ipc serves: %s",
+        phi_log(self->report, PH_LOG_WARN, "no thread to try whether ipc serves: %s",
                 ph_strerror(rc));
 }
 
-void phi_attempt_stop(struct phi_peers *peers)
+void phi_attempt_stop(struct phi_self *self)
 {
-    if (peers->trier.made)
-        pthread_join(peers->trier.thread, NULL);
-    peers->trier.made = false;
-    while (peers->attempts != NULL) {
-        struct phi_attempt *attempt = peers->attempts;
-        peers->attempts = attempt->next;
+    if (self->trials.trier.made)
+        pthread_join(self->trials.trier.thread, NULL);
+    self->trials.trier.made = false;
+    while (self->trials.former != NULL) {
+        struct phi_attempt *attempt = self->trials.former;
+        self->trials.former = attempt->next;
         phi_attempt_free(attempt);
     }
 }
 
 // ---- questions and answers
 
-static void put_record(const struct phi_peers *peers, struct phi_node_message *message)
+static void put_record(const struct phi_self *self, struct phi_node_message *message)
 {
-    const struct phi_export *e = &peers->probe.export_;
+    const struct phi_export *e = &self->trials.target.export_;
     memcpy(message->bytes, e->record, e->record_size);
     message->bytes_size = (uint32_t)e->record_size;
 }
@@ -199,20 +199,20 @@ static void put_record(const struct phi_peers *peers, struct phi_node_message *m
 int phi_attempt_answer(struct phi_peer *peer, const struct phi_node_message *request,
                        struct phi_node_message *answer)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     int rc = 0;
-    if (peers->device == NULL)
+    if (self->device == NULL)
         return -EBADMSG; // there is no doubt
     struct phi_attempt *attempt = of_life(peer, request->from, &rc);
     if (attempt == NULL || (rc = phi_outcomes_file(&attempt->outcomes, request->a)))
         return rc;
-    answer->b = peers->aborted                    ? END_ABORTED
-                : peers->leaving || peers->fenced ? END_LEFT
-                                                  : END_NONE;
+    answer->b = self->end.aborted                       ? END_ABORTED
+                : self->end.leaving || self->end.fenced ? END_LEFT
+                                                        : END_NONE;
     if (!attempt->outcomes.tried && !attempt->trying)
-        begin(peers, attempt, request);
+        begin(self, attempt, request);
     answer->a = phi_outcomes_word(&attempt->outcomes);
-    put_record(peers, answer);
+    put_record(self, answer);
     return 0;
 }
 
@@ -233,15 +233,15 @@ static int file(struct phi_peer *peer, const struct phi_node_message *answer)
 // Without the lock. *answer holds the record of the peer's probe allocation.
 static int ask(struct phi_peer *peer, int socket, struct phi_node_message *answer, int64_t deadline)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     struct phi_node_message request;
     int fd = -1, rc = 0;
     phi_peer_message(peer, PHI_NODE_ATTEMPT, &request);
-    put_record(peers, &request);
-    pthread_mutex_lock(&peers->lock);
+    put_record(self, &request);
+    pthread_mutex_lock(&self->lock);
     const struct phi_attempt *attempt = of_life(peer, peer->incarnation, &rc);
     request.a = attempt ? phi_outcomes_word(&attempt->outcomes) : 0;
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     if (attempt == NULL)
         return rc;
     rc = phi_node_call(socket, &request, answer, &fd, deadline);
@@ -251,9 +251,9 @@ static int ask(struct phi_peer *peer, int socket, struct phi_node_message *answe
         return rc;
     if (answer->status != 0) // of all that a rank can be told two are said by those that mean well
         return answer->status == -ESTALE || answer->status == -ENOMEM ? answer->status : -EBADMSG;
-    pthread_mutex_lock(&peers->lock);
+    pthread_mutex_lock(&self->lock);
     rc = file(peer, answer);
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     return rc;
 }
 
@@ -263,26 +263,26 @@ int phi_attempt_ask(struct phi_peer *peer, int socket, int64_t deadline)
     return ask(peer, socket, &answer, deadline);
 }
 
-static bool over(const struct phi_peers *peers)
+static bool over(const struct phi_self *self)
 {
-    return peers->aborted || peers->fenced || peers->leaving;
+    return self->end.aborted || self->end.fenced || self->end.leaving;
 }
 
 // Without the lock: the part that is this rank's, or a pause. 0: again.
 static int do_part(struct phi_peer *peer, const struct phi_node_message *answer, int64_t deadline)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     int rc = 0;
-    pthread_mutex_lock(&peers->lock);
+    pthread_mutex_lock(&self->lock);
     struct phi_attempt *attempt = of_life(peer, peer->incarnation, &rc);
-    const bool ended = attempt == NULL || attempt->end != END_NONE || over(peers);
+    const bool ended = attempt == NULL || attempt->end != END_NONE || over(self);
     const bool due = !ended && !attempt->outcomes.tried && !attempt->trying;
     const bool settled = !ended && phi_outcomes_settled(&attempt->outcomes);
     if (due)
         attempt->trying = true;
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     if (due)
-        return try(peers, attempt, answer->bytes, answer->bytes_size);
+        return try(self, attempt, answer->bytes, answer->bytes_size);
     if (rc == 0 && !settled && (ended || phi_now() >= deadline))
         return -EAGAIN;
     if (rc == 0 && !settled)
@@ -292,12 +292,12 @@ static int do_part(struct phi_peer *peer, const struct phi_node_message *answer,
 
 static bool is_open(struct phi_peer *peer)
 {
-    struct phi_peers *peers = peer->peers;
-    pthread_mutex_lock(&peers->lock);
+    struct phi_self *self = peer->self;
+    pthread_mutex_lock(&self->lock);
     const struct phi_attempt *attempt = present(peer);
-    const bool open = phi_path_doubt(&peers->mine, &peer->theirs) && !peer->net_refused &&
+    const bool open = phi_path_doubt(&self->mine, &peer->theirs) && !peer->contact.net_refused &&
                       (attempt == NULL || !phi_outcomes_settled(&attempt->outcomes));
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     return open;
 }
 
@@ -309,16 +309,16 @@ static int64_t earlier(int64_t a, int64_t b)
 // Until when to ask again and again; past: once, as whoever calls has other things to do as well.
 static int64_t quick_until(struct phi_peer *peer)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     int64_t until = 0;
     int rc;
-    pthread_mutex_lock(&peers->lock);
+    pthread_mutex_lock(&self->lock);
     struct phi_attempt *attempt = of_life(peer, peer->incarnation, &rc);
     if (attempt != NULL && attempt->quick == 0)
         attempt->quick = phi_deadline(ATTEMPT_MS);
     if (attempt != NULL)
         until = attempt->quick;
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     return until;
 }
 
@@ -349,7 +349,7 @@ void phi_attempt_free(struct phi_attempt *attempt)
 }
 
 // Gives up the lock where something is mapped. Returns whether it stays so for want of `blocking`.
-static bool unmap(struct phi_peers *peers, struct phi_attempt *attempt, bool blocking)
+static bool unmap(struct phi_self *self, struct phi_attempt *attempt, bool blocking)
 {
     if (attempt == NULL || attempt->import == NULL)
         return false;
@@ -357,24 +357,24 @@ static bool unmap(struct phi_peers *peers, struct phi_attempt *attempt, bool blo
     if (!blocking && phi_memory_import_blocks(import))
         return true;
     attempt->import = NULL;
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     phi_memory_import_close(import);
-    pthread_mutex_lock(&peers->lock);
+    pthread_mutex_lock(&self->lock);
     return false;
 }
 
-bool phi_attempt_reap(struct phi_peers *peers, bool blocking)
+bool phi_attempt_reap(struct phi_self *self, bool blocking)
 {
     bool left = false;
-    for (int rank = 0; rank < peers->ranks; rank++)
-        if (peers->table[rank] != NULL)
-            left = unmap(peers, peers->table[rank]->attempt, blocking) || left;
-    for (struct phi_peer *peer = peers->former; peer != NULL; peer = peer->former) {
-        peer->visitors++; // it stays, and what follows it on the list is read afterwards
-        left = unmap(peers, peer->attempt, blocking) || left;
-        peer->visitors--;
+    for (int rank = 0; rank < self->ranks; rank++)
+        if (self->table[rank] != NULL)
+            left = unmap(self, self->table[rank]->trial.attempt, blocking) || left;
+    for (struct phi_peer *peer = self->lives.former; peer != NULL; peer = peer->life.former) {
+        peer->life.visitors++; // it stays, and what follows it on the list is read afterwards
+        left = unmap(self, peer->trial.attempt, blocking) || left;
+        peer->life.visitors--;
     }
-    for (struct phi_attempt **at = &peers->attempts; *at != NULL;) {
+    for (struct phi_attempt **at = &self->trials.former; *at != NULL;) {
         struct phi_attempt *attempt = *at;
         if (attempt->trying || !blocking) {
             left = left || !attempt->trying;
@@ -382,10 +382,10 @@ bool phi_attempt_reap(struct phi_peers *peers, bool blocking)
             continue;
         }
         *at = attempt->next;
-        pthread_mutex_unlock(&peers->lock);
+        pthread_mutex_unlock(&self->lock);
         phi_attempt_free(attempt);
-        pthread_mutex_lock(&peers->lock);
-        at = &peers->attempts;
+        pthread_mutex_lock(&self->lock);
+        at = &self->trials.former;
     }
     return left;
 }

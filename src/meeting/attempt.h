@@ -19,7 +19,7 @@
 struct phi_attempt;
 struct phi_node_message;
 struct phi_peer;
-struct phi_peers;
+struct phi_self;
 
 // phi_attempt_make (without the lock; while `preparing`) finds out, unless it is known or not to be
 // found out. socket: to the peer, which has said hello. 0; -EAGAIN: the peer lives, and has not
@@ -50,11 +50,11 @@ bool phi_attempt_trying(const struct phi_peer *peer);
 // phi_reap says.
 void phi_attempt_keep(struct phi_peer *peer);
 void phi_attempt_renew(struct phi_peer *peer);
-bool phi_attempt_reap(struct phi_peers *peers, bool blocking);
+bool phi_attempt_reap(struct phi_self *self, bool blocking);
 
 // phi_attempt_stop (without the lock, after the service thread) waits for the thread that maps, and
 // frees what is of former lives; free unmaps, too.
-void phi_attempt_stop(struct phi_peers *peers);
+void phi_attempt_stop(struct phi_self *self);
 void phi_attempt_free(struct phi_attempt *attempt);
 
 #endif

@@ -12,7 +12,7 @@
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "semaphore/segment.h"
 
 // A call to a service thread is answered at once or never: it waits for nothing itself. At first
@@ -27,28 +27,29 @@ int64_t phi_contact_deadline(int64_t deadline)
 
 uint64_t phi_contact_nonce(const struct phi_peer *peer, uint64_t life)
 {
-    bool lower = peer->peers->rank < peer->rank;
-    return lower ? phi_hash(peer->peers->incarnation, life)
-                 : phi_hash(life, peer->peers->incarnation);
+    bool lower = peer->self->rank < peer->rank;
+    return lower ? phi_hash(peer->self->incarnation, life)
+                 : phi_hash(life, peer->self->incarnation);
 }
 
 int phi_contact_segment(struct phi_peer *peer, uint64_t life, struct phi_segment **segment)
 {
-    if (peer->link != NULL)
+    if (peer->to.link != NULL)
         return -ESTALE; // what is there is the net's, of a former life or of this one
-    if (peer->segment != NULL && peer->segment_life != life) {
-        if (peer->state == PHI_PEER_READY || peer->state == PHI_PEER_BROKEN || peer->registering)
+    if (peer->segment != NULL && peer->contact.life != life) {
+        if (peer->state == PHI_PEER_READY || peer->state == PHI_PEER_BROKEN ||
+            peer->contact.registering)
             return -ESTALE;
-        phi_segment_unregister(peer->segment, peer->peers->device);
+        phi_segment_unregister(peer->segment, peer->self->device);
         phi_segment_close(peer->segment); // made for a former life that never used it
         peer->segment = NULL;
     }
     if (peer->segment == NULL) {
-        int rc = phi_segment_create(peer->peers->report, (uint32_t)peer->peers->config->channels,
+        int rc = phi_segment_create(peer->self->report, (uint32_t)peer->self->config->channels,
                                     phi_contact_nonce(peer, life), &peer->segment);
         if (rc)
             return rc;
-        peer->segment_life = life;
+        peer->contact.life = life;
     }
     *segment = peer->segment;
     return 0;
@@ -64,24 +65,24 @@ void phi_contact_close(struct phi_contact *c)
 // What both ranks must have alike, as the answer to hello says.
 static int compare(const struct phi_peer *peer, const struct phi_node_message *answer)
 {
-    const struct phi_peers *peers = peer->peers;
-    if (answer->c != (uint64_t)peers->ranks)
-        return phi_fail(peers->report, PH_EMISMATCH,
+    const struct phi_self *self = peer->self;
+    if (answer->c != (uint64_t)self->ranks)
+        return phi_fail(self->report, PH_EMISMATCH,
                         "rank %d is of a job of %llu ranks, rank %d of one of %d: they must be "
                         "equal",
-                        peer->rank, (unsigned long long)answer->c, peers->rank, peers->ranks);
-    if (answer->b != (uint64_t)peers->config->channels)
-        return phi_fail(peers->report, PH_EMISMATCH,
+                        peer->rank, (unsigned long long)answer->c, self->rank, self->ranks);
+    if (answer->b != (uint64_t)self->config->channels)
+        return phi_fail(self->report, PH_EMISMATCH,
                         "rank %d has PEERHOP_CHANNELS=%llu, rank %d has %lld: they must be equal",
-                        peer->rank, (unsigned long long)answer->b, peers->rank,
-                        (long long)peers->config->channels);
+                        peer->rank, (unsigned long long)answer->b, self->rank,
+                        (long long)self->config->channels);
     return answer->status == PH_EMISMATCH ? -EBADMSG : 0;
 }
 
 static int other_version(const struct phi_peer *peer, const struct phi_capabilities *theirs,
                          uint32_t version)
 {
-    return phi_fail(peer->peers->report, PH_EMISMATCH,
+    return phi_fail(peer->self->report, PH_EMISMATCH,
                     "rank %d speaks version %u of the calls between ranks, and not %d (process %u "
                     "on %s): the ranks must have one version of the library",
                     peer->rank, version, PHI_NODE_VERSION, theirs->pid, theirs->host);
@@ -147,7 +148,7 @@ static int fetch_segment(const struct phi_peer *peer, struct phi_contact *c, int
 {
     struct phi_node_message request, answer;
     phi_peer_message(peer, PHI_NODE_SEGMENT, &request);
-    request.a = peer->net_refused;
+    request.a = peer->contact.net_refused;
     int rc =
         phi_node_call(c->socket, &request, &answer, &c->segment_fd, phi_contact_deadline(deadline));
     if (rc == 0)
@@ -158,9 +159,9 @@ static int fetch_segment(const struct phi_peer *peer, struct phi_contact *c, int
 // Without the lock.
 static bool is_far(struct phi_peer *peer)
 {
-    pthread_mutex_lock(&peer->peers->lock);
+    pthread_mutex_lock(&peer->self->lock);
     const bool far = phi_contact_by_net(peer);
-    pthread_mutex_unlock(&peer->peers->lock);
+    pthread_mutex_unlock(&peer->self->lock);
     return far;
 }
 
@@ -176,7 +177,7 @@ int phi_contact_make(struct phi_peer *peer, const struct phi_capabilities *their
         rc = phi_attempt_make(peer, c->socket, deadline);
     if (rc == 0)
         c->far = is_far(peer);
-    if (rc == 0 && peer->peers->rank > peer->rank && !c->far)
+    if (rc == 0 && peer->self->rank > peer->rank && !c->far)
         rc = fetch_segment(peer, c, deadline);
     if (rc == 0 && !c->far)
         rc = fetch_pidfd(peer, c->socket, deadline, &c->pidfd);

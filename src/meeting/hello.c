@@ -19,7 +19,7 @@
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "peer/wake.h"
 #include "semaphore/segment.h"
@@ -28,17 +28,17 @@
 
 static void encode(struct phi_peer *peer, enum phi_reason reason, struct phi_writer *writer)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     struct phi_hello_words words = {
         .version = PHI_HELLO_VERSION,
         .reason = reason,
-        .nonce = peer->hello->nonce,
-        .ranks = (uint32_t)peers->ranks,
-        .channels = (uint32_t)peers->config->channels,
+        .nonce = peer->to.hello->nonce,
+        .ranks = (uint32_t)self->ranks,
+        .channels = (uint32_t)self->config->channels,
     };
-    if (peer->link != NULL) {
-        words.wire = *phi_net_wire(peers->net);
-        const uint8_t *address = phi_link_address(peer->link, &words.address_size, &words.rails);
+    if (peer->to.link != NULL) {
+        words.wire = *phi_net_wire(self->net.net);
+        const uint8_t *address = phi_link_address(peer->to.link, &words.address_size, &words.rails);
         memcpy(words.address, address, words.address_size);
     }
     words.stage = phi_staging_words(peer);
@@ -52,12 +52,12 @@ static void tell_contact(struct phi_peer *peer, enum phi_node_type type)
     struct phi_node_message message;
     struct phi_writer writer = {0};
     phi_peer_message(peer, type, &message);
-    message.a = peer->hello->theirs.nonce;
+    message.a = peer->to.hello->theirs.nonce;
     encode(peer, PHI_REASON_NONE, &writer);
     if (!writer.error && writer.size <= sizeof message.bytes) {
         memcpy(message.bytes, writer.bytes, writer.size);
         message.bytes_size = (uint32_t)writer.size;
-        phi_link_tell_again(peer->link, &message,
+        phi_link_tell_again(peer->to.link, &message,
                             offsetof(struct phi_node_message, bytes) + message.bytes_size);
     }
     phi_writer_fini(&writer);
@@ -67,22 +67,21 @@ static void tell_contact(struct phi_peer *peer, enum phi_node_type type)
 
 static int mismatch(struct phi_peer *peer, const struct phi_hello_words *words)
 {
-    struct phi_peers *peers = peer->peers;
-    if (words->ranks != (uint32_t)peers->ranks)
-        return phi_fail(peers->report, PH_EMISMATCH,
+    struct phi_self *self = peer->self;
+    if (words->ranks != (uint32_t)self->ranks)
+        return phi_fail(self->report, PH_EMISMATCH,
                         "rank %d is of a job of %u ranks, rank %d of one of %d: they must be equal",
-                        peer->rank, words->ranks, peers->rank, peers->ranks);
-    if (words->channels != (uint32_t)peers->config->channels)
-        return phi_fail(peers->report, PH_EMISMATCH,
+                        peer->rank, words->ranks, self->rank, self->ranks);
+    if (words->channels != (uint32_t)self->config->channels)
+        return phi_fail(self->report, PH_EMISMATCH,
                         "rank %d has PEERHOP_CHANNELS=%u, rank %d has %lld: they must be equal",
-                        peer->rank, words->channels, peers->rank,
-                        (long long)peers->config->channels);
+                        peer->rank, words->channels, self->rank, (long long)self->config->channels);
     return 0;
 }
 
 static bool same_wire(const struct phi_peer *peer, const struct phi_hello_words *words)
 {
-    const struct phi_net_wire *mine = phi_net_wire(peer->peers->net);
+    const struct phi_net_wire *mine = phi_net_wire(peer->self->net.net);
     return words->version == PHI_HELLO_VERSION && words->wire.protocol == mine->protocol &&
            words->wire.protocol_version == mine->protocol_version &&
            words->wire.immediate == mine->immediate && words->wire.format == mine->format;
@@ -90,7 +89,7 @@ static bool same_wire(const struct phi_peer *peer, const struct phi_hello_words 
 
 static enum phi_reason against(const struct phi_peer *peer, const struct phi_hello_words *words)
 {
-    if (peer->link == NULL)
+    if (peer->to.link == NULL)
         return PHI_REASON_NET_HERE;
     if (words->reason != PHI_REASON_NONE)
         return PHI_REASON_NET_THERE;
@@ -101,49 +100,49 @@ static enum phi_reason against(const struct phi_peer *peer, const struct phi_hel
 // same to both.
 static void no_way(struct phi_peer *peer, enum phi_reason why)
 {
-    peer->why = why;
-    if (peer->elsewhere || phi_path_only_net(&peer->peers->mine, &peer->theirs)) {
-        peer->unreachable = true;
+    peer->contact.why = why;
+    if (peer->contact.elsewhere || phi_path_only_net(&peer->self->mine, &peer->theirs)) {
+        peer->contact.unreachable = true;
         return;
     }
-    phi_log(peer->peers->report, PH_LOG_INFO, "rank %d is not reached over the net: %s", peer->rank,
+    phi_log(peer->self->report, PH_LOG_INFO, "rank %d is not reached over the net: %s", peer->rank,
             phi_reason_text(why));
-    peer->net_refused = true;
-    peer->refused = false; // now by ipc, which may serve in one direction
+    peer->contact.net_refused = true;
+    peer->contact.refused = false; // now by ipc, which may serve in one direction
     phi_hello_drop(peer);
 }
 
 static int make_hello(struct phi_peer *peer)
 {
-    if (peer->hello == NULL) {
-        peer->hello = calloc(1, sizeof *peer->hello);
-        if (peer->hello == NULL)
-            return phi_fail(peer->peers->report, -ENOMEM, "out of memory for rank %d", peer->rank);
-        phi_random(&peer->hello->nonce, sizeof peer->hello->nonce);
+    if (peer->to.hello == NULL) {
+        peer->to.hello = calloc(1, sizeof *peer->to.hello);
+        if (peer->to.hello == NULL)
+            return phi_fail(peer->self->report, -ENOMEM, "out of memory for rank %d", peer->rank);
+        phi_random(&peer->to.hello->nonce, sizeof peer->to.hello->nonce);
     }
     return 0;
 }
 
 void phi_hello_knock(struct phi_peer *peer, int64_t deadline)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     const struct phi_hello_words words = {
         .version = PHI_HELLO_VERSION,
         .reason = PHI_REASON_ELSEWHERE,
-        .ranks = (uint32_t)peers->ranks,
-        .channels = (uint32_t)peers->config->channels,
+        .ranks = (uint32_t)self->ranks,
+        .channels = (uint32_t)self->config->channels,
     };
     const uint64_t incarnation = peer->incarnation;
     struct phi_writer writer = {0};
-    if (peer->knocked || phi_net_pair(&peers->mine, &peer->theirs) != PHI_REASON_NONE)
+    if (peer->contact.knocked || phi_net_pair(&self->mine, &peer->theirs) != PHI_REASON_NONE)
         return;
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     phi_hello_encode(&words, &writer);
-    const bool sent = !writer.error && phi_mailbox_send(peers->mailbox, peer->rank, incarnation,
+    const bool sent = !writer.error && phi_mailbox_send(self->mailbox, peer->rank, incarnation,
                                                         writer.bytes, writer.size, deadline) == 0;
     phi_writer_fini(&writer);
-    pthread_mutex_lock(&peers->lock);
-    peer->knocked = sent; // else again, as the socket is
+    pthread_mutex_lock(&self->lock);
+    peer->contact.knocked = sent; // else again, as the socket is
 }
 
 int phi_hello_file(struct phi_peer *peer, const void *bytes, size_t size)
@@ -155,14 +154,14 @@ int phi_hello_file(struct phi_peer *peer, const void *bytes, size_t size)
         return rc;
     // A life that writes to this one lives at the same time. One at whose socket nobody listens
     // here, or that says so of ours, runs under another kernel, or the name is not to be seen.
-    if (peer->state == PHI_PEER_KNOWN && (knocks || peer->shut))
-        peer->elsewhere = true;
+    if (peer->state == PHI_PEER_KNOWN && (knocks || peer->contact.shut))
+        peer->contact.elsewhere = true;
     if (!knocks) {
-        peer->hello->theirs = words;
-        peer->hello->known = true;
+        peer->to.hello->theirs = words;
+        peer->to.hello->known = true;
     }
-    peer->refused = false; // its exchange goes on at once
-    phi_peers_changed(peer->peers);
+    peer->contact.refused = false; // its exchange goes on at once
+    phi_self_changed(peer->self);
     return 0;
 }
 
@@ -171,37 +170,37 @@ int phi_hello_file(struct phi_peer *peer, const void *bytes, size_t size)
 // The peer knows our address and we know its. What follows on the link finds the pair ready.
 static void make_ready(struct phi_peer *peer)
 {
-    if (peer->state != PHI_PEER_KNOWN || peer->gone)
+    if (peer->state != PHI_PEER_KNOWN || peer->end.gone)
         return;
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     peer->state = PHI_PEER_READY;
-    peer->refused = false;
+    peer->contact.refused = false;
     phi_service_watch(peer); // what it cannot watch ends with the connection
-    phi_link_guard(peer->link);
+    phi_link_guard(peer->to.link);
     // Nobody is ready without the other: it can be given regions of ours from now on.
     atomic_store(&phi_peer_theirs(peer)->mapped, 1);
     phi_segment_put32(peer->segment, &phi_peer_mine(peer)->mapped, 1);
     phi_peer_acknowledge(peer);
     phi_peer_look(peer);
     phi_expel_tell(peer);
-    phi_log(peers->report, PH_LOG_INFO, "rank %d is reached over the net (%s): process %u on %s",
-            peer->rank, phi_net_name(peers->net), peer->theirs.pid, peer->theirs.host);
-    phi_service_wake(peers); // beats for it
-    phi_peers_changed(peers);
-    phi_mailbox_wake(peers->mailbox);
+    phi_log(self->report, PH_LOG_INFO, "rank %d is reached over the net (%s): process %u on %s",
+            peer->rank, phi_net_name(self->net.net), peer->theirs.pid, peer->theirs.host);
+    phi_service_wake(self); // beats for it
+    phi_self_changed(self);
+    phi_mailbox_wake(self->mailbox);
 }
 
 static int connect_link(struct phi_peer *peer)
 {
-    const struct phi_hello_words *theirs = &peer->hello->theirs;
-    int rc = phi_link_connect(peer->link, theirs->address, theirs->address_size, theirs->rails);
+    const struct phi_hello_words *theirs = &peer->to.hello->theirs;
+    int rc = phi_link_connect(peer->to.link, theirs->address, theirs->address_size, theirs->rails);
     return rc ? rc : phi_staging_connect(peer, &theirs->stage);
 }
 
 static void take_contact(struct phi_peer *peer, const struct phi_node_message *message)
 {
-    struct phi_hello *hello = peer->hello;
-    if (message->to != peer->peers->incarnation || message->from != peer->incarnation ||
+    struct phi_hello *hello = peer->to.hello;
+    if (message->to != peer->self->incarnation || message->from != peer->incarnation ||
         message->rank != peer->rank || message->a != hello->nonce)
         return; // another life's
     if (message->type == PHI_NODE_CONNECT) {
@@ -220,7 +219,7 @@ bool phi_hello_receive(struct phi_peer *peer, struct phi_node_message *message, 
     size_t size = 0;
     uint8_t bytes[PHI_NET_MESSAGE_MAX];
     *question = false;
-    if (!phi_link_receive(peer->link, bytes, &size))
+    if (!phi_link_receive(peer->to.link, bytes, &size))
         return false;
     const size_t head = offsetof(struct phi_node_message, bytes);
     memset(message, 0, sizeof *message);
@@ -234,8 +233,8 @@ bool phi_hello_receive(struct phi_peer *peer, struct phi_node_message *message, 
         take_contact(peer, message);
     } else if (message->type & PHI_MESSAGE_ANSWER) {
         message->type &= (uint16_t)~PHI_MESSAGE_ANSWER;
-        peer->hello->answer = *message;
-        phi_peers_changed(peer->peers);
+        peer->to.hello->answer = *message;
+        phi_self_changed(peer->self);
     } else {
         *question = true;
     }
@@ -246,26 +245,26 @@ bool phi_hello_receive(struct phi_peer *peer, struct phi_node_message *message, 
 
 static int open_link(struct phi_peer *peer)
 {
-    struct phi_peers *peers = peer->peers;
-    if (peer->link != NULL || peers->net == NULL)
+    struct phi_self *self = peer->self;
+    if (peer->to.link != NULL || self->net.net == NULL)
         return 0;
     struct phi_mirror mirror;
     int rc = 0;
     // One that is shared by ipc, with this life or a former one, is none to mirror.
-    if (peer->segment != NULL && !peer->registering) {
-        phi_segment_unregister(peer->segment, peers->device);
+    if (peer->segment != NULL && !peer->contact.registering) {
+        phi_segment_unregister(peer->segment, self->device);
         phi_segment_close(peer->segment);
         peer->segment = NULL;
     }
     if (peer->segment == NULL)
-        rc = phi_segment_mirror(peers->report, (uint32_t)peers->config->channels,
-                                peers->rank > peer->rank, phi_staging_bytes(peer), &peer->segment);
+        rc = phi_segment_mirror(self->report, (uint32_t)self->config->channels,
+                                self->rank > peer->rank, phi_staging_bytes(peer), &peer->segment);
     if (rc)
         return rc;
     phi_segment_mirror_of(peer->segment, &mirror);
-    rc = phi_link_open(peers->net, peer->rank, &mirror, &peer->link);
-    peer->segment->link = peer->link;
-    peer->segment_life = peer->incarnation;
+    rc = phi_link_open(self->net.net, peer->rank, &mirror, &peer->to.link);
+    peer->segment->link = peer->to.link;
+    peer->contact.life = peer->incarnation;
     return rc;
 }
 
@@ -280,18 +279,18 @@ static int see_process(struct phi_peer *peer, int64_t deadline)
 {
     const struct phi_capabilities theirs = peer->theirs;
     int pidfd = -1;
-    if (peer->link == NULL || peer->pidfd >= 0 || peer->elsewhere ||
-        !phi_capabilities_same_node(&peer->peers->mine, &theirs))
+    if (peer->to.link == NULL || peer->to.pidfd >= 0 || peer->contact.elsewhere ||
+        !phi_capabilities_same_node(&peer->self->mine, &theirs))
         return 0;
-    pthread_mutex_unlock(&peer->peers->lock);
+    pthread_mutex_unlock(&peer->self->lock);
     int rc = phi_contact_pidfd(peer, &theirs, deadline, &pidfd);
-    pthread_mutex_lock(&peer->peers->lock);
-    peer->pidfd = pidfd;
+    pthread_mutex_lock(&peer->self->lock);
+    peer->to.pidfd = pidfd;
     if (rc == -EMFILE || rc == -ENFILE)
-        return phi_fail(peer->peers->report, rc, "cannot watch rank %d (process %u on %s): %s",
+        return phi_fail(peer->self->report, rc, "cannot watch rank %d (process %u on %s): %s",
                         peer->rank, theirs.pid, theirs.host, ph_strerror(rc));
     const bool passes = rc == -ETIMEDOUT || rc == -ECONNRESET || rc == -ESTALE || rc == -EAGAIN;
-    if (passes && peer->hello != NULL && ++peer->hello->asked < PROCESS_TRIES)
+    if (passes && peer->to.hello != NULL && ++peer->to.hello->asked < PROCESS_TRIES)
         return -EAGAIN;
     return 0; // what else is wrong with it, its hello over the net says
 }
@@ -299,20 +298,20 @@ static int see_process(struct phi_peer *peer, int64_t deadline)
 // Gives up the lock.
 static int say(struct phi_peer *peer, int64_t deadline)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     struct phi_writer writer = {0};
     uint64_t incarnation = peer->incarnation;
-    encode(peer, peer->link ? PHI_REASON_NONE : PHI_REASON_NET_HERE, &writer);
+    encode(peer, peer->to.link ? PHI_REASON_NONE : PHI_REASON_NET_HERE, &writer);
     int rc = writer.error;
     if (rc)
-        phi_fail(peers->report, rc, "out of memory for a hello");
-    pthread_mutex_unlock(&peers->lock);
+        phi_fail(self->report, rc, "out of memory for a hello");
+    pthread_mutex_unlock(&self->lock);
     if (rc == 0)
-        rc = phi_mailbox_send(peers->mailbox, peer->rank, incarnation, writer.bytes, writer.size,
+        rc = phi_mailbox_send(self->mailbox, peer->rank, incarnation, writer.bytes, writer.size,
                               deadline);
-    pthread_mutex_lock(&peers->lock);
+    pthread_mutex_lock(&self->lock);
     phi_writer_fini(&writer);
-    peer->hello->sent = rc == 0;
+    peer->to.hello->sent = rc == 0;
     return rc;
 }
 
@@ -327,7 +326,7 @@ static int greet(struct phi_peer *peer, int64_t deadline)
 
 static int meet(struct phi_peer *peer)
 {
-    struct phi_hello *hello = peer->hello;
+    struct phi_hello *hello = peer->to.hello;
     if (!hello->known)
         return 0;
     if (hello->theirs.reason == PHI_REASON_NONE && hello->theirs.version == PHI_HELLO_VERSION) {
@@ -337,7 +336,7 @@ static int meet(struct phi_peer *peer)
     }
     enum phi_reason why = against(peer, &hello->theirs);
     if (why == PHI_REASON_NET_WIRE && hello->theirs.version != PHI_HELLO_VERSION)
-        phi_log(peer->peers->report, PH_LOG_WARN,
+        phi_log(peer->self->report, PH_LOG_WARN,
                 "rank %d speaks version %u of the net path, and not %d", peer->rank,
                 hello->theirs.version, PHI_HELLO_VERSION);
     if (why != PHI_REASON_NONE) {
@@ -354,21 +353,21 @@ static int meet(struct phi_peer *peer)
 
 static int prepare(struct phi_peer *peer, int64_t deadline)
 {
-    struct phi_peers *peers = peer->peers;
-    enum phi_reason reason = phi_net_pair(&peers->mine, &peer->theirs);
+    struct phi_self *self = peer->self;
+    enum phi_reason reason = phi_net_pair(&self->mine, &peer->theirs);
     if (reason != PHI_REASON_NONE) {
         no_way(peer, reason);
         return 0;
     }
-    int rc = phi_opener_net(peers, deadline);
+    int rc = phi_opener_net(self, deadline);
     if (rc == -EAGAIN)
         return 0;
     if (rc || (rc = make_hello(peer)) || (rc = open_link(peer)) || (rc = phi_staging_open(peer)) ||
-        (!peer->hello->sent && (rc = greet(peer, deadline))))
+        (!peer->to.hello->sent && (rc = greet(peer, deadline))))
         return rc;
-    if (!peer->hello->sent)
+    if (!peer->to.hello->sent)
         return 0; // its process is asked for again
-    if (peer->state == PHI_PEER_KNOWN && peer->link == NULL)
+    if (peer->state == PHI_PEER_KNOWN && peer->to.link == NULL)
         no_way(peer, PHI_REASON_NET_HERE);
     else if (peer->state == PHI_PEER_KNOWN)
         rc = meet(peer);
@@ -377,18 +376,18 @@ static int prepare(struct phi_peer *peer, int64_t deadline)
 
 int phi_hello_prepare(struct phi_peer *peer, int64_t deadline)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     uint64_t incarnation = peer->incarnation;
-    peer->preparing = true;
+    peer->contact.preparing = true;
     int rc = prepare(peer, deadline);
-    peer->preparing = false;
-    if (peer->state == PHI_PEER_KNOWN && !peer->unreachable && !peer->net_refused &&
+    peer->contact.preparing = false;
+    if (peer->state == PHI_PEER_KNOWN && !peer->contact.unreachable && !peer->contact.net_refused &&
         peer->incarnation == incarnation) {
-        peer->refused = true;
-        peer->retry = phi_deadline(CONNECT_MS);
+        peer->contact.refused = true;
+        peer->contact.retry = phi_deadline(CONNECT_MS);
     }
     phi_expel_settle(peer); // what came meanwhile
     phi_peer_renew(peer);
-    phi_peers_changed(peers);
+    phi_self_changed(self);
     return rc;
 }

@@ -15,7 +15,7 @@
 #include "peer/exports.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 #include "release/evict.h"
 #include "release/release.h"
@@ -25,26 +25,26 @@
 static void free_remote_exports(struct phi_peer *peer)
 {
     size_t cursor = 0;
-    for (struct phi_remote_export *e; (e = phi_map_next(&peer->remote_exports, &cursor)) != NULL;) {
+    for (struct phi_remote_export *e; (e = phi_map_next(&peer->imports.all, &cursor)) != NULL;) {
         phi_memory_import_close(e->import);
         free(e->record);
         free(e);
     }
-    phi_map_fini(&peer->remote_exports);
+    phi_map_fini(&peer->imports.all);
 }
 
 static void free_keys(struct phi_peer *peer)
 {
     size_t cursor = 0;
-    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;)
         phi_key_free(key);
-    phi_map_fini(&peer->keys);
+    phi_map_fini(&peer->keys.all);
 }
 
 static void free_channels(struct ph_channel *channel)
 {
     while (channel != NULL) {
-        struct ph_channel *next = channel->next;
+        struct ph_channel *next = channel->kept.next;
         phi_staging_close(channel);
         free(channel);
         channel = next;
@@ -60,9 +60,9 @@ static void close_fd(int *fd)
 
 static void close_fds(struct phi_peer *peer)
 {
-    close_fd(&peer->socket);
-    close_fd(&peer->wake_fd);
-    close_fd(&peer->pidfd);
+    close_fd(&peer->to.socket);
+    close_fd(&peer->to.wake_fd);
+    close_fd(&peer->to.pidfd);
 }
 
 void phi_peer_free(struct phi_peer *peer)
@@ -72,21 +72,21 @@ void phi_peer_free(struct phi_peer *peer)
     phi_revoke_free(peer);
     free_keys(peer);
     free_remote_exports(peer);
-    phi_memory_import_close(peer->probe);
-    phi_attempt_free(peer->attempt);
+    phi_memory_import_close(peer->trial.probe);
+    phi_attempt_free(peer->trial.attempt);
     phi_flag_memory_close(peer);
-    free_channels(peer->channels);
-    free_channels(peer->husks);
+    free_channels(peer->channels.first);
+    free_channels(peer->channels.retired);
     phi_hello_free(peer);
-    phi_segment_unregister(peer->segment, peer->peers->device);
+    phi_segment_unregister(peer->segment, peer->self->device);
     phi_segment_close(peer->segment);
     close_fds(peer);
-    free(peer->slots);
-    free(peer->slot_lives);
-    free(peer->ended_unread);
+    free(peer->keys.slots);
+    free(peer->keys.slot_lives);
+    free(peer->imports.ended_unread);
     free(peer->room.lines);
     free(peer->room.slots);
-    phi_gate_fini(&peer->calling);
+    phi_gate_fini(&peer->to.calling);
     free(peer);
 }
 
@@ -95,24 +95,25 @@ void phi_peer_free(struct phi_peer *peer)
 static void forget(struct phi_peer *peer)
 {
     size_t cursor = 0;
-    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;) {
-        free(key->theirs);
-        key->theirs = NULL;
-        key->theirs_count = key->theirs_room = 0;
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;) {
+        free(key->theirs.list);
+        key->theirs.list = NULL;
+        key->theirs.count = key->theirs.room = 0;
         if (key->slot != PHI_NO_SLOT)
-            peer->slots[key->slot] = NULL;
+            peer->keys.slots[key->slot] = NULL;
         key->slot = PHI_NO_SLOT;
         phi_key_forget_full(key);
     }
     free_remote_exports(peer);
     phi_revoke_free(peer);
-    peer->unsaid_count = 0;
+    peer->replies.unsaid_count = 0;
     phi_hello_forget(peer);
     phi_flag_memory_forget(peer);
-    memset(peer->slot_lives, 0, (size_t)peer->peers->config->channels * sizeof *peer->slot_lives);
-    peer->exports_seen = 0;
-    peer->ended_count = 0;
-    peer->filed = 0;
+    memset(peer->keys.slot_lives, 0,
+           (size_t)peer->self->config->channels * sizeof *peer->keys.slot_lives);
+    peer->imports.seen = 0;
+    peer->imports.ended_count = 0;
+    peer->heard.filed = 0;
 }
 
 static void take_record(struct phi_peer *peer, uint64_t incarnation,
@@ -120,17 +121,18 @@ static void take_record(struct phi_peer *peer, uint64_t incarnation,
 {
     peer->incarnation = incarnation;
     peer->theirs = *theirs;
-    peer->refused = peer->mute = peer->unreachable = peer->net_refused = false;
-    peer->shut = peer->knocked = peer->elsewhere = false;
+    peer->contact.refused = peer->contact.mute = peer->contact.unreachable =
+        peer->contact.net_refused = false;
+    peer->contact.shut = peer->contact.knocked = peer->contact.elsewhere = false;
     phi_attempt_renew(peer);
-    peer->newer = 0;
+    peer->life.newer = 0;
     peer->state = PHI_PEER_KNOWN;
 }
 
 static void disown(struct phi_peer *peer)
 {
     size_t cursor = 0;
-    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;)
         if (key->request == NULL)
             phi_key_disown(key);
 }
@@ -138,32 +140,32 @@ static void disown(struct phi_peer *peer)
 // The former life stays on a list: the application may still hold its channels.
 static void replace(struct phi_peer *peer)
 {
-    struct phi_peers *peers = peer->peers;
-    struct phi_peer *renewed = phi_peer_new(peers, peer->rank);
+    struct phi_self *self = peer->self;
+    struct phi_peer *renewed = phi_peer_new(self, peer->rank);
     if (renewed == NULL)
         return; // another time
-    take_record(renewed, peer->newer, &peer->newer_theirs);
-    renewed->expelled_life = peer->expelled_life;
-    peer->newer = 0;
+    take_record(renewed, peer->life.newer, &peer->life.newer_theirs);
+    renewed->life.expelled = peer->life.expelled;
+    peer->life.newer = 0;
     phi_heartbeat_forget(peer);
     phi_service_unwatch(peer);
-    peer->former = peers->former;
-    peers->former = peer;
-    peers->table[peer->rank] = renewed;
-    phi_exports_forget(peers, peer->rank);
+    peer->life.former = self->lives.former;
+    self->lives.former = peer;
+    self->table[peer->rank] = renewed;
+    phi_exports_forget(self, peer->rank);
     disown(peer);
     phi_lives_due(peer);
 }
 
 void phi_peer_renew(struct phi_peer *peer)
 {
-    if (peer->newer == 0 || peer->preparing)
+    if (peer->life.newer == 0 || peer->contact.preparing)
         return;
     if (peer->state != PHI_PEER_BROKEN) {
         forget(peer);
-        take_record(peer, peer->newer, &peer->newer_theirs);
-    } else if (peer->code != PH_EABORTED && peer->code != PH_EFENCED && phi_expel_over(peer) &&
-               peer->released) {
+        take_record(peer, peer->life.newer, &peer->life.newer_theirs);
+    } else if (peer->end.code != PH_EABORTED && peer->end.code != PH_EFENCED &&
+               phi_expel_over(peer) && peer->end.released) {
         // Not before: a former process may still write, or our streams touch what it shares. And
         // never where it is this rank's own life that is over.
         replace(peer);
@@ -173,16 +175,16 @@ void phi_peer_renew(struct phi_peer *peer)
 void phi_peer_record(struct phi_peer *peer, uint64_t incarnation,
                      const struct phi_capabilities *theirs)
 {
-    peer->newer = incarnation;
-    peer->newer_theirs = *theirs;
+    peer->life.newer = incarnation;
+    peer->life.newer_theirs = *theirs;
     if (peer->state == PHI_PEER_READY) {
-        phi_log(peer->peers->report, PH_LOG_WARN, "rank %d was started again", peer->rank);
+        phi_log(peer->self->report, PH_LOG_WARN, "rank %d was started again", peer->rank);
         phi_peer_break(peer, PH_EPEER);
     }
     // A program that it has executed may hold the link open, as may a child of it.
     if (peer->state == PHI_PEER_BROKEN)
         phi_hello_cut(peer);
-    if (peer->parted && peer->ending)
+    if (peer->end.parted && peer->end.ending)
         phi_peer_parted(peer);
     phi_peer_renew(peer);
 }
@@ -197,15 +199,15 @@ void phi_peer_record(struct phi_peer *peer, uint64_t incarnation,
 static bool is_visited(const struct phi_peer *peer)
 {
     size_t cursor = 0;
-    if (peer->visitors > 0 || phi_release_names(peer) || phi_attempt_trying(peer) ||
+    if (peer->life.visitors > 0 || phi_release_names(peer) || phi_attempt_trying(peer) ||
         phi_flag_memory_importing(peer))
         return true;
-    for (const struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
+    for (const struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;)
         if (key->request != NULL)
             return true;
     cursor = 0;
     for (const struct phi_remote_export *e;
-         (e = phi_map_next(&peer->remote_exports, &cursor)) != NULL;)
+         (e = phi_map_next(&peer->imports.all, &cursor)) != NULL;)
         if (e->importing)
             return true;
     return false;
@@ -213,21 +215,21 @@ static bool is_visited(const struct phi_peer *peer)
 
 static bool is_held(const struct phi_peer *peer)
 {
-    for (const struct ph_channel *c = peer->channels; c != NULL; c = c->next)
-        if (c->handles > 0)
+    for (const struct ph_channel *c = peer->channels.first; c != NULL; c = c->kept.next)
+        if (c->kept.handles > 0)
             return true;
-    return peer->husks != NULL;
+    return peer->channels.retired != NULL;
 }
 
 // Its channels had nothing under way when it was replaced. What the application took of them since
 // may have.
 static bool is_touched(struct phi_peer *peer)
 {
-    struct phi_executor *executor = peer->peers->executor;
-    for (const struct ph_channel *c = peer->channels; c != NULL; c = c->next)
+    struct phi_executor *executor = peer->self->executor;
+    for (const struct ph_channel *c = peer->channels.first; c != NULL; c = c->kept.next)
         if (!phi_revoke_drained(c))
             return true;
-    return !executor->ops->drained(executor, &peer->late, NULL, 0);
+    return !executor->ops->drained(executor, &peer->channels.late, NULL, 0);
 }
 
 // Closes what no thread uses any more; whether all of it may be freed. *soon: in how many ms to
@@ -247,52 +249,52 @@ static bool part_with(struct phi_peer *peer, int *soon)
 
 // Frees the first life that may be; false: there is none. Gives up the lock meanwhile. Without
 // `blocking` none is freed, and *left set where one could be.
-static bool free_one(struct phi_peers *peers, bool blocking, int *soon, bool *left)
+static bool free_one(struct phi_self *self, bool blocking, int *soon, bool *left)
 {
-    for (struct phi_peer **at = &peers->former; *at != NULL; at = &(*at)->former) {
+    for (struct phi_peer **at = &self->lives.former; *at != NULL; at = &(*at)->life.former) {
         struct phi_peer *peer = *at;
         if (!part_with(peer, soon))
             continue;
         *left = !blocking;
         if (!blocking)
             continue;
-        *at = peer->former;
+        *at = peer->life.former;
         // An exchange may remember one of them: see key_after() in exchange/buffers.c.
         free_keys(peer);
-        pthread_mutex_unlock(&peers->lock);
+        pthread_mutex_unlock(&self->lock);
         phi_peer_free(peer);
-        pthread_mutex_lock(&peers->lock);
+        pthread_mutex_lock(&self->lock);
         return true;
     }
     return false;
 }
 
-int phi_lives_tick(struct phi_peers *peers)
+int phi_lives_tick(struct phi_self *self)
 {
-    struct phi_executor *executor = peers->executor;
-    const bool idle = peers->config->reap == PHI_REAP_IDLE;
+    struct phi_executor *executor = self->executor;
+    const bool idle = self->config->reap == PHI_REAP_IDLE;
     int soon = -1;
-    pthread_mutex_lock(&peers->lock);
-    if (peers->former_due) {
+    pthread_mutex_lock(&self->lock);
+    if (self->lives.former_due) {
         const bool blocking =
-            peers->device == NULL || (idle && !executor->ops->busy(executor, NULL, 0));
+            self->device == NULL || (idle && !executor->ops->busy(executor, NULL, 0));
         bool left = false;
-        peers->former_due = false;
-        if (free_one(peers, blocking, &soon, &left))
+        self->lives.former_due = false;
+        if (free_one(self, blocking, &soon, &left))
             soon = 0;
-        else if (peers->former != NULL && !blocking && idle)
+        else if (self->lives.former != NULL && !blocking && idle)
             soon = AGAIN_MS;
-        peers->former_due = peers->former_due || soon >= 0;
+        self->lives.former_due = self->lives.former_due || soon >= 0;
     }
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     return soon;
 }
 
-bool phi_lives_reap(struct phi_peers *peers, bool blocking)
+bool phi_lives_reap(struct phi_self *self, bool blocking)
 {
     int soon = -1;
     bool left = false;
-    while (free_one(peers, blocking, &soon, &left))
+    while (free_one(self, blocking, &soon, &left))
         ;
     return left;
 }

@@ -9,7 +9,7 @@
 
 struct phi_capabilities;
 struct phi_peer;
-struct phi_peers;
+struct phi_self;
 
 // phi_peer_free ends an entry that phi_peer_new made; NULL is fine.
 void phi_peer_free(struct phi_peer *peer);
@@ -22,7 +22,7 @@ void phi_peer_record(struct phi_peer *peer, uint64_t incarnation,
 // this entry, if it can.
 void phi_peer_renew(struct phi_peer *peer);
 
-// What is left of a life that another one has replaced, on peers->former. Its descriptors are
+// What is left of a life that another one has replaced, on self->former. Its descriptors are
 // closed once no thread is at work with it, the rest is freed once no handle of the application is
 // left on its channels either: a call on one looks at the words, and may take what that life sent.
 // Where a device knows the memory its closer has to end it, behind which others cannot launch: that
@@ -31,7 +31,7 @@ void phi_peer_renew(struct phi_peer *peer);
 // tick (takes the lock) frees what it can, of one life; returns when to call it again, as
 // phi_release_tick. reap (with the lock, given up in between) frees all that it can, as phi_reap
 // says.
-int phi_lives_tick(struct phi_peers *peers);
-bool phi_lives_reap(struct phi_peers *peers, bool blocking);
+int phi_lives_tick(struct phi_self *self);
+bool phi_lives_reap(struct phi_self *self, bool blocking);
 
 #endif

@@ -17,7 +17,7 @@
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 
 // A call to a service thread is answered at once or never: it waits for nothing itself.
@@ -64,10 +64,10 @@ static enum phi_reason reason_of_import(int rc)
 static int import_from(struct phi_peer *peer, const uint8_t *record, size_t size, int fd,
                        struct phi_import **import)
 {
-    struct phi_peers *peers = peer->peers;
-    if (!phi_memory_own(peers->memory, record, size) || phi_node_is_self(peer->socket))
-        return phi_memory_import(peers->memory, record, size, fd, import);
-    return phi_fail(peers->report, -EBADMSG, "rank %d claims to own memory of this process",
+    struct phi_self *self = peer->self;
+    if (!phi_memory_own(self->memory, record, size) || phi_node_is_self(peer->to.socket))
+        return phi_memory_import(self->memory, record, size, fd, import);
+    return phi_fail(self->report, -EBADMSG, "rank %d claims to own memory of this process",
                     peer->rank);
 }
 
@@ -77,7 +77,7 @@ static int call(struct phi_peer *peer, struct phi_node_message *request,
 {
     int rc = phi_peer_call(peer, request, answer, fd, deadline);
     if (rc)
-        phi_log(peer->peers->report, PH_LOG_WARN,
+        phi_log(peer->self->report, PH_LOG_WARN,
                 "a question to rank %d through its socket \"%s\": %s", peer->rank,
                 peer->theirs.socket, ph_strerror(rc));
     return rc;
@@ -90,15 +90,15 @@ static int call(struct phi_peer *peer, struct phi_node_message *request,
 static int ask_again(struct phi_peer *peer, struct phi_node_message *request,
                      struct phi_node_message *answer, int *fd, int64_t deadline)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     for (;;) {
         int rc = call(peer, request, answer, fd, call_deadline(deadline));
         if (rc != -ETIMEDOUT || phi_now() >= deadline)
             return rc;
-        pthread_mutex_lock(&peers->lock);
-        const bool over =
-            peers->aborted || peers->fenced || peers->leaving || peer->state == PHI_PEER_BROKEN;
-        pthread_mutex_unlock(&peers->lock);
+        pthread_mutex_lock(&self->lock);
+        const bool over = self->end.aborted || self->end.fenced || self->end.leaving ||
+                          peer->state == PHI_PEER_BROKEN;
+        pthread_mutex_unlock(&self->lock);
         if (over)
             return rc;
         nanosleep(&(struct timespec){.tv_nsec = ASK_AGAIN_MS * PHI_MS}, NULL);
@@ -115,36 +115,36 @@ static enum phi_reason reason_of_call(int rc)
 // owner look: peer access that is advertised but broken ends here, not in the application's data.
 static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     struct phi_node_message request, answer;
     int fd;
     int rc;
-    if (peer->probe == NULL) { // else of an attempt that was cut short
+    if (peer->trial.probe == NULL) { // else of an attempt that was cut short
         phi_peer_message(peer, PHI_NODE_PROBE, &request);
         rc = ask_again(peer, &request, &answer, &fd, deadline);
         if (rc)
             return reason_of_call(rc);
-        rc = import_from(peer, answer.bytes, answer.bytes_size, fd, &peer->probe);
+        rc = import_from(peer, answer.bytes, answer.bytes_size, fd, &peer->trial.probe);
         enum phi_reason reason = reason_of_import(rc == -EIO ? PH_EDRIVER : rc);
         if (fd >= 0)
             close(fd);
         if (reason != PHI_REASON_NONE)
             return reason;
     }
-    uint64_t offset = (uint64_t)(peers->rank % PHI_PROBE_SLOTS) * PHI_PROBE_SIZE, seed;
-    if (offset + PHI_PROBE_SIZE > peer->probe->size)
+    uint64_t offset = (uint64_t)(self->rank % PHI_PROBE_SLOTS) * PHI_PROBE_SIZE, seed;
+    if (offset + PHI_PROBE_SIZE > peer->trial.probe->size)
         return PHI_REASON_RECORD;
-    if (peer->probe_seed == 0) { // else its owner may still look for that of an attempt before
+    if (peer->trial.seed == 0) { // else its owner may still look for that of an attempt before
         phi_random(&seed, sizeof seed);
-        rc = phi_probe_write(peers->device, (char *)peer->probe->address + offset, seed | 1,
+        rc = phi_probe_write(self->device, (char *)peer->trial.probe->address + offset, seed | 1,
                              deadline);
         if (rc)
             return reason_of(rc);
-        peer->probe_seed = seed | 1;
+        peer->trial.seed = seed | 1;
     }
     phi_peer_message(peer, PHI_NODE_VERIFY, &request);
     request.a = offset;
-    request.b = peer->probe_seed;
+    request.b = peer->trial.seed;
     rc = ask_again(peer, &request, &answer, &fd, deadline);
     if (fd >= 0)
         close(fd);
@@ -176,24 +176,24 @@ static int ask_life(struct phi_peer *peer, int64_t deadline)
 // others wait for it until their own.
 static enum phi_reason probe_once(struct phi_peer *peer, int64_t callers)
 {
-    struct phi_peers *peers = peer->peers;
-    pthread_mutex_lock(&peers->lock);
-    while (peer->probing && phi_now() < callers)
-        phi_peers_follow(peers, callers);
-    bool late = peer->probing, probed = peer->probed;
-    peer->probing = late || !probed;
-    pthread_mutex_unlock(&peers->lock);
+    struct phi_self *self = peer->self;
+    pthread_mutex_lock(&self->lock);
+    while (peer->trial.probing && phi_now() < callers)
+        phi_self_follow(self, callers);
+    bool late = peer->trial.probing, probed = peer->trial.probed;
+    peer->trial.probing = late || !probed;
+    pthread_mutex_unlock(&self->lock);
     if (late)
         return PHI_REASON_PROBE_DEADLINE; // cut short
     if (probed)
-        return peer->probe_reason;
+        return peer->trial.reason;
     enum phi_reason reason = probe(peer, callers);
-    pthread_mutex_lock(&peers->lock);
-    peer->probing = false;
-    peer->probed = !cut_short(reason, callers) && !phi_reason_passes(reason);
-    peer->probe_reason = reason;
-    phi_peers_changed(peers);
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_lock(&self->lock);
+    peer->trial.probing = false;
+    peer->trial.probed = !cut_short(reason, callers) && !phi_reason_passes(reason);
+    peer->trial.reason = reason;
+    phi_self_changed(self);
+    pthread_mutex_unlock(&self->lock);
     return reason;
 }
 
@@ -205,13 +205,13 @@ static enum phi_reason probe_once(struct phi_peer *peer, int64_t callers)
 static int import_in_place(struct phi_remote_export *e, int fd, struct phi_import **import,
                            int64_t deadline)
 {
-    struct phi_peers *peers = e->peer->peers;
-    struct phi_executor *executor = peers->executor;
+    struct phi_self *self = e->peer->self;
+    struct phi_executor *executor = self->executor;
     int64_t soon = phi_deadline(STALE_MS);
     int rc = -EEXIST;
     while (rc == -EEXIST && phi_now() < (soon < deadline ? soon : deadline)) {
         if (!executor->ops->busy(executor, NULL, 0))
-            phi_reap(peers, true);
+            phi_reap(self, true);
         rc = import_from(e->peer, e->record, e->record_size, fd, import);
         if (rc == -EEXIST) // the closer is not there yet, or another context has it open
             nanosleep(&(struct timespec){.tv_nsec = PHI_MS}, NULL);
@@ -223,9 +223,9 @@ static enum phi_reason map_export(struct phi_remote_export *e, struct phi_import
                                   int64_t callers)
 {
     struct phi_peer *peer = e->peer;
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     enum phi_kind kind = (enum phi_kind)e->info.allocation.kind;
-    enum phi_reason reason = phi_ipc_reach(&peers->mine, &peer->theirs, kind);
+    enum phi_reason reason = phi_ipc_reach(&self->mine, &peer->theirs, kind);
     if (reason == PHI_REASON_NONE)
         reason = probe_once(peer, callers);
     if (reason != PHI_REASON_NONE)
@@ -241,7 +241,7 @@ static enum phi_reason map_export(struct phi_remote_export *e, struct phi_import
             return reason_of_call(rc);
     }
     int rc = import_from(peer, e->record, e->record_size, fd, import);
-    if (rc == -EEXIST && peers->config->reap == PHI_REAP_IDLE)
+    if (rc == -EEXIST && self->config->reap == PHI_REAP_IDLE)
         rc = import_in_place(e, fd, import, deadline);
     reason = reason_of_import(rc == -EIO || rc == -ETIMEDOUT ? PH_EDRIVER : rc);
     if (fd >= 0)
@@ -251,38 +251,38 @@ static enum phi_reason map_export(struct phi_remote_export *e, struct phi_import
 
 void phi_contact_import(struct phi_remote_export *e, int64_t deadline)
 {
-    struct phi_peers *peers = e->peer->peers;
+    struct phi_self *self = e->peer->self;
     struct phi_import *import = NULL;
-    if (e->peer->link != NULL) { // nothing is mapped: the record has its region, or not
+    if (e->peer->to.link != NULL) { // nothing is mapped: the record has its region, or not
         e->tried = true;
-        e->call = peers->exchange_calls;
+        e->call = self->exchanges.calls;
         const bool there = e->has_target || e->peer->staging != NULL;
         e->reason = there ? PHI_REASON_NONE : PHI_REASON_NET_REGION;
-        phi_count(peers->counters, imports, there);
-        phi_count(peers->counters, import_bytes, there ? e->info.allocation.size : 0);
+        phi_count(self->counters, imports, there);
+        phi_count(self->counters, import_bytes, there ? e->info.allocation.size : 0);
         return;
     }
     e->importing = true;
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     enum phi_reason reason = map_export(e, &import, deadline);
     int life = import ? 0 : ask_life(e->peer, call_deadline(deadline));
     bool gone = life && life != -ETIMEDOUT;
     bool tried = import != NULL || (life == 0 && !cut_short(reason, deadline));
-    pthread_mutex_lock(&peers->lock);
+    pthread_mutex_lock(&self->lock);
     if (gone) { // the service thread will notice too; the exchange goes on now
         phi_peer_look(e->peer);
         phi_peer_lost(e->peer);
     }
     e->importing = false;
     e->tried = tried; // else the next exchange tries again
-    e->call = peers->exchange_calls;
+    e->call = self->exchanges.calls;
     e->import = import;
     e->reason = reason;
     if (import != NULL && !phi_flag_memory_is(e->id)) {
-        phi_count(peers->counters, imports, 1);
-        phi_count(peers->counters, import_bytes, import->size);
+        phi_count(self->counters, imports, 1);
+        phi_count(self->counters, import_bytes, import->size);
     }
-    phi_log(peers->report, import ? PH_LOG_DEBUG : PH_LOG_WARN,
+    phi_log(self->report, import ? PH_LOG_DEBUG : PH_LOG_WARN,
             "allocation %u of rank %d (%s, %llu bytes): %s", e->id, e->peer->rank,
             phi_kind_name((enum phi_kind)e->info.allocation.kind),
             (unsigned long long)e->info.allocation.size,
@@ -290,7 +290,7 @@ void phi_contact_import(struct phi_remote_export *e, int64_t deadline)
             : tried ? phi_reason_text(reason)
             : gone  ? "the peer is gone"
                     : "the deadline passed while it was being mapped");
-    phi_peers_changed(peers);
-    if (peers->receiving)
-        phi_mailbox_wake(peers->mailbox); // another exchange may have waited for this
+    phi_self_changed(self);
+    if (self->inbox.receiving)
+        phi_mailbox_wake(self->mailbox); // another exchange may have waited for this
 }

@@ -8,26 +8,27 @@
 
 #include "base/thread.h"
 #include "net/net.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 #include "transport/transport.h"
 #include "transport/way.h"
 
-static int open_net(struct phi_peers *peers, struct phi_net **net, struct phi_way *way)
+static int open_net(struct phi_self *self, struct phi_net **net, struct phi_way *way)
 {
     struct phi_net_params params = {
-        .report = peers->report,
-        .config = peers->config,
-        .message_ring = peers->net_wake.ring,
-        .store_ring = phi_mailbox_wake_fd(peers->mailbox),
-        .devices = peers->device != NULL && peers->config->net_memory != PHI_MEMORY_STAGED,
-        .near = phi_way_near(peers->device),
+        .report = self->report,
+        .config = self->config,
+        .message_ring = self->net.wake.ring,
+        .store_ring = phi_mailbox_wake_fd(self->mailbox),
+        .devices = self->device != NULL && self->config->net_memory != PHI_MEMORY_STAGED,
+        .near = phi_way_near(self->device),
     };
-    params.near.home = phi_mailbox_local(peers->mailbox);
+    params.near.home = phi_mailbox_local(self->mailbox);
     int rc = phi_net_open(&params, net);
     if (rc == 0)
-        rc = phi_way_open(way, peers->config, peers->report, peers->device, *net,
-                          (char *)peers->probe.address + (size_t)PHI_PROBE_SLOTS * PHI_PROBE_SIZE);
+        rc = phi_way_open(way, self->config, self->report, self->device, *net,
+                          (char *)self->trials.target.address +
+                              (size_t)PHI_PROBE_SLOTS * PHI_PROBE_SIZE);
     if (rc && *net != NULL) {
         phi_net_close(*net);
         *net = NULL;
@@ -37,63 +38,62 @@ static int open_net(struct phi_peers *peers, struct phi_net **net, struct phi_wa
 
 static void *opener_main(void *opaque)
 {
-    struct phi_peers *peers = opaque;
+    struct phi_self *self = opaque;
     struct phi_net *net = NULL;
     struct phi_way way = {0};
-    phi_probe_thread(peers->device); // a provider may call the driver
-    const int rc = open_net(peers, &net, &way);
-    pthread_mutex_lock(&peers->lock);
-    peers->way = way;
-    peers->net = net;
-    peers->net_failed = rc == PH_ENOPATH;
+    phi_probe_thread(self->device); // a provider may call the driver
+    const int rc = open_net(self, &net, &way);
+    pthread_mutex_lock(&self->lock);
+    self->net.way = way;
+    self->net.net = net;
+    self->net.failed = rc == PH_ENOPATH;
     // What was too slow has not been judged: the machine may be very busy just now.
-    peers->net_error = peers->net_failed ? 0 : rc == -ETIMEDOUT ? -EAGAIN : rc;
-    peers->net_opening = false;
-    phi_peers_changed(peers);
-    pthread_mutex_unlock(&peers->lock);
+    self->net.error = self->net.failed ? 0 : rc == -ETIMEDOUT ? -EAGAIN : rc;
+    self->net.opening = false;
+    phi_self_changed(self);
+    pthread_mutex_unlock(&self->lock);
     return NULL;
 }
 
 // Joins the last one, which has given up the lock for good.
-static void start(struct phi_peers *peers)
+static void start(struct phi_self *self)
 {
-    phi_opener_join(peers);
-    const int rc = phi_thread_start(&peers->net_opener, "peerhop-open", opener_main, peers);
+    phi_opener_join(self);
+    const int rc = phi_thread_start(&self->net.opener, "peerhop-open", opener_main, self);
     if (rc)
-        peers->net_error = phi_fail(peers->report, rc,
-                                    "the thread that opens the net cannot start: %s",
-                                    ph_strerror(rc));
-    peers->net_opener_is = peers->net_opening = rc == 0;
+        self->net.error = phi_fail(
+            self->report, rc, "the thread that opens the net cannot start: %s", ph_strerror(rc));
+    self->net.opener_is = self->net.opening = rc == 0;
 }
 
-int phi_opener_net(struct phi_peers *peers, int64_t deadline)
+int phi_opener_net(struct phi_self *self, int64_t deadline)
 {
-    if (peers->net != NULL || peers->net_failed)
+    if (self->net.net != NULL || self->net.failed)
         return 0;
-    if (peers->net_opening)
+    if (self->net.opening)
         return -EAGAIN; // who began it waits
-    start(peers);
+    start(self);
     // Where this rank ends the caller says so.
-    while (peers->net_opening && !peers->aborted && !peers->fenced && !peers->leaving)
-        if (phi_peers_follow(peers, deadline) == -ETIMEDOUT)
+    while (self->net.opening && !self->end.aborted && !self->end.fenced && !self->end.leaving)
+        if (phi_self_follow(self, deadline) == -ETIMEDOUT)
             return -EAGAIN;
-    return peers->net_opening ? -EAGAIN : peers->net_error;
+    return self->net.opening ? -EAGAIN : self->net.error;
 }
 
-int phi_opener_wait(struct phi_peers *peers, int64_t deadline)
+int phi_opener_wait(struct phi_self *self, int64_t deadline)
 {
-    while (peers->net_opening)
-        if (phi_peers_follow(peers, deadline) == -ETIMEDOUT)
-            return phi_fail(peers->report, -ETIMEDOUT,
+    while (self->net.opening)
+        if (phi_self_follow(self, deadline) == -ETIMEDOUT)
+            return phi_fail(self->report, -ETIMEDOUT,
                             "rank %d cannot leave: its provider of libfabric has not begun to "
                             "serve, nor failed",
-                            peers->rank);
+                            self->rank);
     return 0;
 }
 
-void phi_opener_join(struct phi_peers *peers)
+void phi_opener_join(struct phi_self *self)
 {
-    if (peers->net_opener_is)
-        pthread_join(peers->net_opener, NULL);
-    peers->net_opener_is = false;
+    if (self->net.opener_is)
+        pthread_join(self->net.opener, NULL);
+    self->net.opener_is = false;
 }

@@ -4,28 +4,30 @@
 #include "base/clock.h"
 #include "meeting/attempt.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 
 enum phi_reason phi_contact_against(const struct phi_peer *peer, bool by_net, enum phi_kind kind)
 {
     const struct phi_transport *other = by_net ? &phi_transport_ipc : &phi_transport_net;
-    if (!by_net && peer->net_refused)
-        return peer->why;
+    if (!by_net && peer->contact.net_refused)
+        return peer->contact.why;
     if (by_net && phi_attempt_against(peer) != PHI_REASON_NONE)
         return phi_attempt_against(peer);
-    if (by_net && peer->elsewhere)
+    if (by_net && peer->contact.elsewhere)
         return PHI_REASON_ELSEWHERE;
-    return other->viable(&peer->peers->mine, &peer->theirs, kind);
+    return other->viable(&peer->self->mine, &peer->theirs, kind);
 }
 
 bool phi_contact_by_net(const struct phi_peer *peer)
 {
-    return !peer->net_refused && (phi_path_net(&peer->peers->mine, &peer->theirs) ||
-                                  peer->elsewhere || phi_attempt_against(peer) != PHI_REASON_NONE);
+    return !peer->contact.net_refused &&
+           (phi_path_net(&peer->self->mine, &peer->theirs) || peer->contact.elsewhere ||
+            phi_attempt_against(peer) != PHI_REASON_NONE);
 }
 
 bool phi_contact_due(const struct phi_peer *peer)
 {
-    return peer->state == PHI_PEER_KNOWN && !peer->preparing && !peer->unreachable &&
-           (!peer->refused || phi_now() >= peer->retry);
+    return peer->state == PHI_PEER_KNOWN && !peer->contact.preparing &&
+           !peer->contact.unreachable &&
+           (!peer->contact.refused || phi_now() >= peer->contact.retry);
 }

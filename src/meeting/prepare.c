@@ -17,7 +17,7 @@
 #include "meeting/path.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "peer/wake.h"
 #include "semaphore/segment.h"
@@ -32,8 +32,8 @@
 static int fail_segment(const struct phi_peer *peer, int rc)
 {
     char why[256];
-    phi_report_copy(peer->peers->report, why, sizeof why);
-    return phi_fail(peer->peers->report, rc, "rank %d (process %u on %s): %s", peer->rank,
+    phi_report_copy(peer->self->report, why, sizeof why);
+    return phi_fail(peer->self->report, rc, "rank %d (process %u on %s): %s", peer->rank,
                     peer->theirs.pid, peer->theirs.host, why);
 }
 
@@ -41,16 +41,16 @@ static int fail_segment(const struct phi_peer *peer, int rc)
 static int take_segment(struct phi_peer *peer, struct phi_contact *c)
 {
     struct phi_segment *segment;
-    if (peer->peers->rank < peer->rank)
+    if (peer->self->rank < peer->rank)
         return phi_contact_segment(peer, peer->incarnation, &segment);
-    int rc = phi_segment_open(peer->peers->report, c->segment_fd,
+    int rc = phi_segment_open(peer->self->report, c->segment_fd,
                               phi_contact_nonce(peer, peer->incarnation), &segment);
     c->segment_fd = -1; // taken over
     if (rc)
         return fail_segment(peer, rc);
-    if (segment->capacity != (uint32_t)peer->peers->config->channels) {
+    if (segment->capacity != (uint32_t)peer->self->config->channels) {
         phi_segment_close(segment);
-        return phi_fail(peer->peers->report, -EBADMSG,
+        return phi_fail(peer->self->report, -EBADMSG,
                         "rank %d (process %u on %s) sent another segment than it said", peer->rank,
                         peer->theirs.pid, peer->theirs.host);
     }
@@ -63,17 +63,17 @@ static int take_segment(struct phi_peer *peer, struct phi_contact *c)
 // replaces the segment meanwhile (registering).
 static int map_segment(struct phi_peer *peer, struct phi_contact *c)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     int rc = take_segment(peer, c);
-    if (rc || peers->device == NULL)
+    if (rc || self->device == NULL)
         return rc;
-    peer->registering = true;
-    pthread_mutex_unlock(&peers->lock);
-    rc = phi_segment_register(peer->segment, peers->device);
+    peer->contact.registering = true;
+    pthread_mutex_unlock(&self->lock);
+    rc = phi_segment_register(peer->segment, self->device);
     if (rc == 0)
         rc = phi_flag_memory_open(peer);
-    pthread_mutex_lock(&peers->lock);
-    peer->registering = false;
+    pthread_mutex_lock(&self->lock);
+    peer->contact.registering = false;
     return rc;
 }
 
@@ -83,7 +83,7 @@ static void end_life(struct phi_peer *peer, int code)
 {
     phi_hello_drop(peer);
     phi_peer_break(peer, code);
-    peer->gone = true;
+    peer->end.gone = true;
 }
 
 // What the contact says of the peer's end: what it answers, or that a process that has answered
@@ -100,9 +100,9 @@ static int end_of(const struct phi_peer *peer, int rc)
 static void note_silence(struct phi_peer *peer, int rc, int64_t asked)
 {
     if (rc != -ETIMEDOUT)
-        peer->mute = false;
+        peer->contact.mute = false;
     else if (phi_now() >= asked + MUTE_MS * PHI_MS)
-        peer->mute = true;
+        peer->contact.mute = true;
 }
 
 static int fail_contact(struct phi_peer *peer, int rc, const char *socket)
@@ -113,13 +113,13 @@ static int fail_contact(struct phi_peer *peer, int rc, const char *socket)
         rc == -EAGAIN || rc == -ETIMEDOUT) {
         // Perhaps a former life's record: a newer one may come. Or the peer has still to part with
         // a former life of ours.
-        peer->refused = true;
-        peer->retry = phi_deadline(RETRY_MS);
+        peer->contact.refused = true;
+        peer->contact.retry = phi_deadline(RETRY_MS);
         return 0;
     }
     if (rc == PH_EMISMATCH)
         return rc; // said already
-    return phi_fail(peer->peers->report, rc,
+    return phi_fail(peer->self->report, rc,
                     "cannot reach rank %d (process %u on %s) through its socket \"%s\": %s%s",
                     peer->rank, peer->theirs.pid, peer->theirs.host, socket, ph_strerror(rc),
                     rc == -EPERM && phi_node_ambiguous(geteuid())
@@ -132,10 +132,10 @@ static int fail_contact(struct phi_peer *peer, int rc, const char *socket)
 static void finish(struct phi_peer *peer, struct phi_contact *c)
 {
     phi_contact_close(c);
-    peer->preparing = false;
+    peer->contact.preparing = false;
     phi_expel_settle(peer); // what came meanwhile
     phi_peer_renew(peer);
-    phi_peers_changed(peer->peers);
+    phi_self_changed(peer->self);
 }
 
 // Who waits for the hello of a peer to which a socket leads sees its end there. With the lock,
@@ -145,14 +145,14 @@ static void look(struct phi_peer *peer, int64_t deadline)
     struct phi_capabilities theirs = peer->theirs;
     struct phi_contact c = PHI_NO_CONTACT;
     const int64_t now = phi_now();
-    peer->preparing = true;
-    pthread_mutex_unlock(&peer->peers->lock);
+    peer->contact.preparing = true;
+    pthread_mutex_unlock(&peer->self->lock);
     int rc = phi_node_connect(theirs.socket, &c.socket);
     if (rc == 0)
         rc = phi_contact_hello(peer, &theirs, &c, deadline);
     if (rc == 0)
         rc = phi_attempt_ask(peer, c.socket, phi_contact_deadline(deadline));
-    pthread_mutex_lock(&peer->peers->lock);
+    pthread_mutex_lock(&peer->self->lock);
     note_silence(peer, rc, now);
     if (peer->state == PHI_PEER_KNOWN && end_of(peer, rc))
         end_life(peer, end_of(peer, rc));
@@ -162,7 +162,7 @@ static void look(struct phi_peer *peer, int64_t deadline)
 static int prepare_net(struct phi_peer *peer, int64_t deadline)
 {
     // Not before the first hello, which would be late by it.
-    if (peer->link != NULL && phi_attempt_against(peer) != PHI_REASON_NONE)
+    if (peer->to.link != NULL && phi_attempt_against(peer) != PHI_REASON_NONE)
         look(peer, deadline);
     return phi_contact_by_net(peer) && phi_contact_due(peer) ? phi_hello_prepare(peer, deadline)
                                                              : 0;
@@ -170,24 +170,24 @@ static int prepare_net(struct phi_peer *peer, int64_t deadline)
 
 static void make_ready(struct phi_peer *peer, struct phi_contact *c)
 {
-    struct phi_peers *peers = peer->peers;
-    peer->socket = c->socket;
-    peer->wake_fd = c->wake_fd;
-    peer->pidfd = c->pidfd;
+    struct phi_self *self = peer->self;
+    peer->to.socket = c->socket;
+    peer->to.wake_fd = c->wake_fd;
+    peer->to.pidfd = c->pidfd;
     c->socket = c->wake_fd = c->pidfd = -1;
     phi_attempt_keep(peer);
     peer->state = PHI_PEER_READY;
     // Another thread may sleep for all already: this peer is to wake it as well (see
     // set_sleeping() in exchange/inbox.c).
-    atomic_exchange(&phi_peer_mine(peer)->sleeping, peers->registered ? 1 : 0);
+    atomic_exchange(&phi_peer_mine(peer)->sleeping, self->inbox.registered ? 1 : 0);
 }
 
 // With the lock: what was found.
 static int conclude(struct phi_peer *peer, int rc, struct phi_contact *c)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     const struct phi_capabilities theirs = peer->theirs;
-    peer->refused = false;
+    peer->contact.refused = false;
     if (end_of(peer, rc)) {
         end_life(peer, end_of(peer, rc));
         return 0;
@@ -195,7 +195,7 @@ static int conclude(struct phi_peer *peer, int rc, struct phi_contact *c)
     if (rc)
         return fail_contact(peer, rc, theirs.socket);
     if (c->far) {
-        phi_log(peers->report, PH_LOG_INFO, "rank %d is not reached by ipc: %s", peer->rank,
+        phi_log(self->report, PH_LOG_INFO, "rank %d is not reached by ipc: %s", peer->rank,
                 phi_reason_text(phi_attempt_against(peer)));
         return 0; // now over the net
     }
@@ -209,33 +209,33 @@ static int conclude(struct phi_peer *peer, int rc, struct phi_contact *c)
     phi_peer_acknowledge(peer);
     phi_peer_look(peer);
     phi_expel_tell(peer);
-    phi_log(peers->report, PH_LOG_INFO, "rank %d is on this node: process %u, %s", peer->rank,
+    phi_log(self->report, PH_LOG_INFO, "rank %d is on this node: process %u, %s", peer->rank,
             theirs.pid, theirs.device ? theirs.device_name : "host memory");
     return rc;
 }
 
 int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     if (phi_contact_by_net(peer))
         return prepare_net(peer, deadline);
-    if (!phi_capabilities_same_node(&peers->mine, &peer->theirs)) {
-        peer->unreachable = true;
-        peer->why = phi_transport_net.viable(&peers->mine, &peer->theirs, PHI_KIND_HOST);
+    if (!phi_capabilities_same_node(&self->mine, &peer->theirs)) {
+        peer->contact.unreachable = true;
+        peer->contact.why = phi_transport_net.viable(&self->mine, &peer->theirs, PHI_KIND_HOST);
         return 0;
     }
     struct phi_capabilities theirs = peer->theirs;
     struct phi_contact c = PHI_NO_CONTACT;
     const int64_t now = phi_now();
-    peer->preparing = true;
-    pthread_mutex_unlock(&peers->lock);
+    peer->contact.preparing = true;
+    pthread_mutex_unlock(&self->lock);
     int rc = phi_contact_make(peer, &theirs, &c, deadline);
-    pthread_mutex_lock(&peers->lock);
+    pthread_mutex_lock(&self->lock);
     note_silence(peer, rc, now);
     // Who lives listens, and did before its record came: for this life that stays so.
-    peer->shut = c.socket < 0 && (rc == -ECONNREFUSED || rc == -ENOENT);
+    peer->contact.shut = c.socket < 0 && (rc == -ECONNREFUSED || rc == -ENOENT);
     rc = conclude(peer, rc, &c);
-    if (peer->shut && peer->state == PHI_PEER_KNOWN)
+    if (peer->contact.shut && peer->state == PHI_PEER_KNOWN)
         phi_hello_knock(peer, deadline);
     finish(peer, &c);
     return rc;

@@ -6,7 +6,7 @@
 #include "meeting/lives.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 #include "release/imports.h"
 
@@ -22,15 +22,15 @@ static bool reap_peer(struct phi_peer *peer, bool blocking)
 
 static bool reap_probe(struct phi_peer *peer, bool blocking)
 {
-    struct phi_import *probe = peer->probe;
-    if (probe == NULL || peer->probing)
+    struct phi_import *probe = peer->trial.probe;
+    if (probe == NULL || peer->trial.probing)
         return false;
     if (!blocking && phi_memory_import_blocks(probe))
         return true;
-    peer->probe = NULL;
-    pthread_mutex_unlock(&peer->peers->lock);
+    peer->trial.probe = NULL;
+    pthread_mutex_unlock(&peer->self->lock);
     phi_memory_import_close(probe);
-    pthread_mutex_lock(&peer->peers->lock);
+    pthread_mutex_lock(&peer->self->lock);
     return false;
 }
 
@@ -51,25 +51,26 @@ static bool reap_former(struct phi_peer *peer, bool blocking)
 // afterwards.
 static bool visit(struct phi_peer *peer, bool (*reap)(struct phi_peer *, bool), bool blocking)
 {
-    peer->visitors++;
+    peer->life.visitors++;
     bool left = reap(peer, blocking);
-    peer->visitors--;
+    peer->life.visitors--;
     return left;
 }
 
-bool phi_reap(struct phi_peers *peers, bool blocking)
+bool phi_reap(struct phi_self *self, bool blocking)
 {
     bool left = false;
-    pthread_mutex_lock(&peers->lock);
-    for (int rank = 0; rank < peers->ranks; rank++)
-        if (peers->table[rank] != NULL)
-            left = visit(peers->table[rank], peers->leaving ? reap_leaving : reap_peer, blocking) ||
-                   left;
-    left = phi_lives_reap(peers, blocking) || left;
-    for (struct phi_peer *peer = peers->former; peer != NULL; peer = peer->former)
+    pthread_mutex_lock(&self->lock);
+    for (int rank = 0; rank < self->ranks; rank++)
+        if (self->table[rank] != NULL)
+            left =
+                visit(self->table[rank], self->end.leaving ? reap_leaving : reap_peer, blocking) ||
+                left;
+    left = phi_lives_reap(self, blocking) || left;
+    for (struct phi_peer *peer = self->lives.former; peer != NULL; peer = peer->life.former)
         left = visit(peer, reap_former, blocking) || left;
-    left = phi_attempt_reap(peers, blocking) || left;
-    phi_service_wake(peers);
-    pthread_mutex_unlock(&peers->lock);
+    left = phi_attempt_reap(self, blocking) || left;
+    phi_service_wake(self);
+    pthread_mutex_unlock(&self->lock);
     return left;
 }

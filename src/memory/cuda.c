@@ -54,8 +54,10 @@ static int cuda_open(struct phi_memory *memory, const struct phi_allocation *all
     if (rc)
         return rc;
     const struct phi_driver *driver = phi_device_driver(memory->device);
-    CUresult result = driver->cuIpcOpenMemHandle_v2(&mapped, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-    const int holds = result == CUDA_SUCCESS ? phi_pointer_holds(memory, mapped, allocation->size) : 0;
+    CUresult result =
+        driver->cuIpcOpenMemHandle_v2(&mapped, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    const int holds =
+        result == CUDA_SUCCESS ? phi_pointer_holds(memory, mapped, allocation->size) : 0;
     phi_device_leave(memory->device, token);
     if (result == CUDA_ERROR_ALREADY_MAPPED)
         return -EEXIST; // by an import of what lay there before and was freed
@@ -63,9 +65,11 @@ static int cuda_open(struct phi_memory *memory, const struct phi_allocation *all
         return phi_pointer_fail(memory, result, "opening a peer's handle", allocation);
     import->handle[0] = mapped; // refused or not, it is to be closed
     if (holds < 0)
-        return phi_fail(memory->report, PH_EDRIVER, "cuMemGetAddressRange of a peer's memory failed");
+        return phi_fail(memory->report, PH_EDRIVER,
+                        "cuMemGetAddressRange of a peer's memory failed");
     if (!holds)
-        return phi_fail(memory->report, -EBADMSG, "a peer's handle maps less than the %llu bytes of its record",
+        return phi_fail(memory->report, -EBADMSG,
+                        "a peer's handle maps less than the %llu bytes of its record",
                         (unsigned long long)allocation->size);
     import->address = (void *)(uintptr_t)mapped; // NOLINT(performance-no-int-to-ptr)
     import->size = allocation->size;

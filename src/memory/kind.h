@@ -17,8 +17,9 @@ struct phi_memory {
     uint64_t process;             // phi_process_identity()
 };
 
-// phi_process_identity is the same for all contexts of a process and differs between processes, also between those of
-// other PID namespaces and those that reuse a process id: a pointer of the same process needs no handle.
+// phi_process_identity is the same for all contexts of a process and differs between processes,
+// also between those of other PID namespaces and those that reuse a process id: a pointer of the
+// same process needs no handle.
 uint64_t phi_process_identity(void);
 
 // The mappings of the host kind, one set per context. close unmaps what is left.

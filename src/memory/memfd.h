@@ -23,8 +23,8 @@ struct phi_memfd_info {
 };
 
 // phi_memfd_inspect returns -EINVAL (not reported) where fd is no memory file or not open for
-// reading and writing, and what the system says where it cannot be looked at. phi_memfd_trouble puts
-// either into words.
+// reading and writing, and what the system says where it cannot be looked at. phi_memfd_trouble
+// puts either into words.
 int phi_memfd_inspect(int fd, struct phi_memfd_info *info);
 const char *phi_memfd_trouble(int rc);
 

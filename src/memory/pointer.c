@@ -225,7 +225,8 @@ static int direct_entered(struct phi_memory *memory, const struct phi_allocation
     CUcontext owner = NULL;
     struct pointer p;
     uint64_t id = 0;
-    CUresult result = look_up(driver, (const void *)(uintptr_t)at, &p); // NOLINT(performance-no-int-to-ptr)
+    // NOLINT(performance-no-int-to-ptr)
+    CUresult result = look_up(driver, (const void *)(uintptr_t)at, &p);
     if (result == CUDA_SUCCESS && p.type != 0)
         result = identity(driver, allocation->kind, at, &id);
     if (result != CUDA_SUCCESS)

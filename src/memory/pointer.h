@@ -15,8 +15,8 @@ int phi_pointer_describe(struct phi_memory *memory, enum phi_kind kind, const vo
 bool phi_pointer_current(struct phi_memory *memory, const void *address,
                          const struct phi_allocation *allocation);
 
-// phi_pointer_fail tells of a driver call that failed; always a failure. -EXDEV: this device has no peer access to the
-// memory's, of which it may see nothing but this.
+// phi_pointer_fail tells of a driver call that failed; always a failure. -EXDEV: this device has no
+// peer access to the memory's, of which it may see nothing but this.
 int phi_pointer_fail(struct phi_memory *memory, CUresult result, const char *what,
                      const struct phi_allocation *allocation);
 
@@ -28,8 +28,9 @@ struct phi_owner {
 void phi_owner_put(const struct phi_memory *memory, struct phi_writer *writer);
 void phi_owner_get(struct phi_reader *reader, struct phi_owner *owner);
 
-// phi_pointer_holds: whether [address, address + size) lies in what the driver has mapped there: 1, 0, or -1 where the
-// driver does not say. The peer says how large its allocation is: what it does not own is not to be reached.
+// phi_pointer_holds: whether [address, address + size) lies in what the driver has mapped there: 1,
+// 0, or -1 where the driver does not say. The peer says how large its allocation is: what it does
+// not own is not to be reached.
 int phi_pointer_holds(struct phi_memory *memory, CUdeviceptr address, uint64_t size);
 
 // phi_owner_direct: the record comes from another context of this process, so that the pointer

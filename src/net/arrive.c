@@ -54,8 +54,8 @@ static void apply(struct phi_link *link, uint32_t immediate)
 
 void phi_posts_arrive(struct phi_link *link, uint64_t data)
 {
-    link->posts_come++;
+    link->counts.come++;
     apply(link, (uint32_t)data);
-    if (link->net->wire.immediate == 8 && data >> 32 != PHI_NO_POST)
+    if (link->net->provider.wire.immediate == 8 && data >> 32 != PHI_NO_POST)
         apply(link, (uint32_t)(data >> 32));
 }

@@ -54,28 +54,30 @@ static void describe(struct phi_net *net)
     size_t most = info->ep_attr->max_msg_size, part = (size_t)net->config->net_part;
 
     net->nic_count = 1;
-    net->mr_mode = (uint64_t)info->domain_attr->mr_mode;
-    net->part = most < part ? most : part;
+    net->provider.mr_mode = (uint64_t)info->domain_attr->mr_mode;
+    net->provider.part = most < part ? most : part;
     // Not asked for: it is what a stream of bytes has by itself, and costs others speed. The
     // provider's word is not enough.
-    net->in_order =
+    net->provider.in_order =
         may_probe(net) &&
         (info->tx_attr->msg_order & info->rx_attr->msg_order & (FI_ORDER_WAW | FI_ORDER_RMA_WAW)) &&
-        info->ep_attr->max_order_waw_size >= net->part;
+        info->ep_attr->max_order_waw_size >= net->provider.part;
     // shm of libfabric 1.17 counts the bytes that the peer has taken: of none it never says that
     // they are, and takes nothing more. Without the flag it says so when the peer is going to find
     // it.
-    net->told = phi_provider_is_shm(info) ? 0 : FI_DELIVERY_COMPLETE;
+    net->provider.told = phi_provider_is_shm(info) ? 0 : FI_DELIVERY_COMPLETE;
     // A raw key is mapped once for its region, and not for each endpoint.
-    net->rails = net->mr_mode & FI_MR_RAW ? 1 : (uint32_t)net->config->net_rails;
-    net->wire = (struct phi_net_wire){.protocol = info->ep_attr->protocol,
-                                      .protocol_version = info->ep_attr->protocol_version,
-                                      .immediate = info->domain_attr->cq_data_size >= 8 ? 8 : 4,
-                                      .format = info->addr_format};
-    snprintf(net->wire.provider, sizeof(net->wire.provider), "%s", info->fabric_attr->prov_name);
-    snprintf(net->name, sizeof(net->name), "%.64s %.64s", info->fabric_attr->prov_name,
-             info->domain_attr->name);
-    phi_provider_address(info, net->address);
+    net->provider.rails = net->provider.mr_mode & FI_MR_RAW ? 1 : (uint32_t)net->config->net_rails;
+    net->provider.wire =
+        (struct phi_net_wire){.protocol = info->ep_attr->protocol,
+                              .protocol_version = info->ep_attr->protocol_version,
+                              .immediate = info->domain_attr->cq_data_size >= 8 ? 8 : 4,
+                              .format = info->addr_format};
+    snprintf(net->provider.wire.provider, sizeof(net->provider.wire.provider), "%s",
+             info->fabric_attr->prov_name);
+    snprintf(net->provider.name, sizeof(net->provider.name), "%.64s %.64s",
+             info->fabric_attr->prov_name, info->domain_attr->name);
+    phi_provider_address(info, net->provider.address);
 }
 
 // shm names endpoints by the process's number, which another domain of this process, or a process
@@ -124,7 +126,7 @@ static int probe(struct phi_net *net, char *why, size_t size)
         rc = open_domain(net, &net->nics[0], why, size);
         if (rc == 0 && may_probe(net))
             rc = phi_net_probe(net, ms[i], why, size);
-        else if (rc == 0 && net->hmem) // its word is not enough for that
+        else if (rc == 0 && net->provider.hmem) // its word is not enough for that
             rc = -EIO;
     }
     return rc;
@@ -164,16 +166,16 @@ static bool is_like_first(const struct phi_net *net, const struct fi_info *info)
 static int probe_alone(struct phi_net *net, struct phi_nic *nic, char *why, size_t size)
 {
     const struct phi_nic first = net->nics[0];
-    const uint32_t count = net->nic_count, rails = net->rails;
+    const uint32_t count = net->nic_count, rails = net->provider.rails;
     int rc;
 
     net->nics[0] = *nic;
-    net->nic_count = net->rails = 1;
+    net->nic_count = net->provider.rails = 1;
     rc = probe(net, why, size);
     *nic = net->nics[0];
     net->nics[0] = first;
     net->nic_count = count;
-    net->rails = rails;
+    net->provider.rails = rails;
     return rc;
 }
 
@@ -181,14 +183,14 @@ static int probe_alone(struct phi_net *net, struct phi_nic *nic, char *why, size
 static int add_nic(struct phi_net *net, struct fi_info *offer, char *why, size_t size)
 {
     struct phi_nic nic = {.info = offer};
-    const size_t used = strlen(net->name);
+    const size_t used = strlen(net->provider.name);
     int rc = -EINVAL;
 
     if (!offer)
         snprintf(why, size, "%s",
-                 net->hmem ? "it does not take memory of devices, as the others do"
-                           : "out of memory");
-    else if (net->mr_mode & FI_MR_RAW)
+                 net->provider.hmem ? "it does not take memory of devices, as the others do"
+                                    : "out of memory");
+    else if (net->provider.mr_mode & FI_MR_RAW)
         snprintf(why, size, "raw keys are of one NIC");
     else if (!is_like_first(net, offer))
         snprintf(why, size, "it works in another way than the others");
@@ -198,10 +200,11 @@ static int add_nic(struct phi_net *net, struct fi_info *offer, char *why, size_t
         close_nic(net, &nic);
         return rc;
     }
-    snprintf(net->name + used, sizeof(net->name) - used, ", %.20s", offer->domain_attr->name);
+    snprintf(net->provider.name + used, sizeof(net->provider.name) - used, ", %.20s",
+             offer->domain_attr->name);
     net->nics[net->nic_count++] = nic;
-    if (net->rails < net->nic_count)
-        net->rails = net->nic_count;
+    if (net->provider.rails < net->nic_count)
+        net->provider.rails = net->nic_count;
     return 0;
 }
 
@@ -214,14 +217,15 @@ static int try_open(void *opaque, struct fi_info *info, char *why, size_t size)
     struct fi_info *hmem;
 
     if (net->nic_count > 0)
-        return add_nic(
-            net, net->hmem ? phi_provider_hmem(net->library, info) : net->library->fi_dupinfo(info),
-            why, size);
-    hmem = net->devices ? phi_provider_hmem(net->library, info) : NULL;
-    net->hmem = hmem != NULL;
+        return add_nic(net,
+                       net->provider.hmem ? phi_provider_hmem(net->library, info)
+                                          : net->library->fi_dupinfo(info),
+                       why, size);
+    hmem = net->provider.devices ? phi_provider_hmem(net->library, info) : NULL;
+    net->provider.hmem = hmem != NULL;
     if (hmem && open_offer(net, hmem, why, size) == 0)
         return 0;
-    net->hmem = false;
+    net->provider.hmem = false;
     return open_offer(net, net->library->fi_dupinfo(info), why, size);
 }
 
@@ -232,8 +236,8 @@ static int try_noted(void *opaque, struct fi_info *info, char *why, size_t size)
 
     if (rc && net->nic_count > 0)
         phi_log(net->report, PH_LOG_WARN, "no data goes over %s: %s", info->domain_attr->name, why);
-    else if (rc && !net->missed[0])
-        snprintf(net->missed, sizeof(net->missed), "%.40s (%.40s): %s",
+    else if (rc && !net->provider.missed[0])
+        snprintf(net->provider.missed, sizeof(net->provider.missed), "%.40s (%.40s): %s",
                  info->fabric_attr->prov_name, info->domain_attr->name, why);
     return rc;
 }
@@ -274,10 +278,10 @@ static int find_once(struct phi_net *net)
     size_t n = 0;
     int rc = -ENOMEM;
 
-    net->missed[0] = 0;
+    net->provider.missed[0] = 0;
     if (candidates)
-        rc = phi_provider_find(net->report, net->config, net->library, &net->near, try_noted, net,
-                               candidates, CANDIDATES, &n);
+        rc = phi_provider_find(net->report, net->config, net->library, &net->provider.near,
+                               try_noted, net, candidates, CANDIDATES, &n);
     if ((rc == PH_ENOPATH || rc == -ETIMEDOUT) && n > 0)
         explain(net->report, rc, candidates, n);
     free(candidates);
@@ -294,8 +298,8 @@ static int find(struct phi_net *net)
     for (;;) {
         int rc = find_once(net);
 
-        if (rc || !phi_provider_near(net->nics[0].info, net->near.home) ||
-            net->config->net_interface[0] || !phi_provider_more(net->near.home) ||
+        if (rc || !phi_provider_near(net->nics[0].info, net->provider.near.home) ||
+            net->config->net_interface[0] || !phi_provider_more(net->provider.near.home) ||
             phi_now() >= deadline)
             return rc;
         drop_candidate(net);
@@ -312,11 +316,11 @@ static int make(const struct phi_net_params *params, struct phi_net **out)
         return phi_fail(params->report, -ENOMEM, "out of memory for the net");
     net->report = params->report;
     net->config = params->config;
-    net->message_ring = params->message_ring;
-    net->store_ring = params->store_ring;
-    net->devices = params->devices;
-    net->near = params->near;
-    net->wake = (struct phi_wake){-1, -1};
+    net->provider.message_ring = params->message_ring;
+    net->provider.store_ring = params->store_ring;
+    net->provider.devices = params->devices;
+    net->provider.near = params->near;
+    net->proxy.wake = (struct phi_wake){-1, -1};
     pthread_mutex_init(&net->lock, NULL);
     *out = net;
     net->library = phi_libfabric_load(params->config->libfabric, why, sizeof(why));
@@ -350,7 +354,7 @@ int phi_net_open(const struct phi_net_params *params, struct phi_net **out)
 
     if (!rc)
         rc = make(params, &net);
-    if (!rc && (rc = phi_wake_open(&net->wake)))
+    if (!rc && (rc = phi_wake_open(&net->proxy.wake)))
         phi_fail(net->report, rc, "no sockets to wake the proxy by: %s", ph_strerror(rc));
     if (!rc)
         rc = find(net);
@@ -361,12 +365,12 @@ int phi_net_open(const struct phi_net_params *params, struct phi_net **out)
         return rc;
     }
     // Peers for which the better one serves do not meet this rank.
-    if (net->missed[0])
-        phi_log(net->report, PH_LOG_WARN, "the net goes through %s, and not through %s", net->name,
-                net->missed);
+    if (net->provider.missed[0])
+        phi_log(net->report, PH_LOG_WARN, "the net goes through %s, and not through %s",
+                net->provider.name, net->provider.missed);
     else
-        phi_log(net->report, PH_LOG_INFO, "the net goes through %s%s%s", net->name,
-                net->address[0] ? ", " : "", net->address);
+        phi_log(net->report, PH_LOG_INFO, "the net goes through %s%s%s", net->provider.name,
+                net->provider.address[0] ? ", " : "", net->provider.address);
     *out = net;
     return 0;
 }
@@ -375,14 +379,14 @@ void phi_net_close(struct phi_net *net)
 {
     if (!net)
         return;
-    atomic_store(&net->stop, true);
-    if (net->started) {
-        phi_wake_ring(net->wake.ring);
-        pthread_join(net->proxy, NULL);
+    atomic_store(&net->proxy.stop, true);
+    if (net->proxy.started) {
+        phi_wake_ring(net->proxy.wake.ring);
+        pthread_join(net->proxy.thread, NULL);
     }
     drop_candidate(net);
     phi_flusher_close(net);
-    phi_wake_close(&net->wake);
+    phi_wake_close(&net->proxy.wake);
     pthread_mutex_destroy(&net->lock);
     free(net);
 }
@@ -398,10 +402,10 @@ size_t phi_net_list(struct phi_report *report, const struct phi_config *config,
     int rc = make(&params, &net);
 
     if (!rc)
-        rc = phi_wake_open(&net->wake);
+        rc = phi_wake_open(&net->proxy.wake);
     if (!rc)
-        phi_provider_find(report, config, net->library, &net->near, try_open, net, candidates, n,
-                          &count);
+        phi_provider_find(report, config, net->library, &net->provider.near, try_open, net,
+                          candidates, n, &count);
     if (count == 0)
         phi_report_copy(report, why, why_size);
     phi_net_close(net);

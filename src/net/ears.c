@@ -136,9 +136,11 @@ static bool is_of(struct ears *ears, const struct phi_link *link, int fd)
         return true;
     if (getpeername(fd, (struct sockaddr *)&name, &size))
         return false;
-    for (size_t i = 0; i < link->peers_names && link->peers_name_size <= sizeof(theirs); i++) {
+    for (size_t i = 0; i < link->names.peers_names && link->names.peers_name_size <= sizeof(theirs);
+         i++) {
         memset(&theirs, 0, sizeof(theirs));
-        memcpy(&theirs, link->peers_address + i * link->peers_name_size, link->peers_name_size);
+        memcpy(&theirs, link->names.peers_address + i * link->names.peers_name_size,
+               link->names.peers_name_size);
         if (is_same(&name, &theirs))
             return true;
     }
@@ -152,9 +154,9 @@ static void guard_sockets(struct phi_link *link)
     struct ears ears = {.n = 0};
     const struct dirent *one;
 
-    add_ear(&ears, &link->control);
+    add_ear(&ears, &link->rails.control);
     for (int i = 0; i < PHI_NET_RAILS_MAX; i++)
-        add_ear(&ears, &link->rails[i]);
+        add_ear(&ears, &link->rails.list[i]);
     while (all && (one = readdir(all))) {
         const int fd = atoi(one->d_name);
 
@@ -190,12 +192,12 @@ void phi_link_deafen(struct phi_link *link)
     int rounds = 0;
 
     // Of what has failed to open nothing is accepted: nobody has polled since.
-    if (link->address_size == 0 || !phi_provider_is_tcp(net->nics[0].info))
+    if (link->names.address_size == 0 || !phi_provider_is_tcp(net->nics[0].info))
         return;
     if (!link->open)
-        add_ear(&ears, &link->control);
+        add_ear(&ears, &link->rails.control);
     for (int i = 0; i < PHI_NET_RAILS_MAX; i++)
-        add_ear(&ears, &link->rails[i]);
+        add_ear(&ears, &link->rails.list[i]);
     while (ears.n > 0 && shut_sockets(&ears)) {
         if (rounds++ >= SEEN_ROUNDS && phi_now() >= deadline) {
             phi_log(net->report, PH_LOG_WARN,

@@ -83,13 +83,13 @@ int phi_net_flush_by(struct phi_net *net, const struct phi_net_flush *how)
     struct phi_flusher *f;
     int rc;
 
-    net->flush_reads = how->reads;
+    net->provider.flush_reads = how->reads;
     if (!how->call)
         return 0;
     f = calloc(1, sizeof(*f));
     if (!f)
         return phi_fail(net->report, -ENOMEM, "out of memory for the flushes of the net");
-    *f = (struct phi_flusher){.how = *how, .ring = net->wake.ring};
+    *f = (struct phi_flusher){.how = *how, .ring = net->proxy.wake.ring};
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->wanted, NULL);
     rc = phi_thread_start(&f->thread, "peerhop-flush", flusher_main, f);
@@ -129,7 +129,7 @@ void phi_flusher_close(struct phi_net *net)
 
 static bool flushes(const struct phi_net *net)
 {
-    return net->flush_reads || net->flusher;
+    return net->provider.flush_reads || net->flusher;
 }
 
 int phi_flush_open(struct phi_link *link)
@@ -276,7 +276,7 @@ bool phi_flush_lane(struct phi_link *link, uint32_t line, bool *flushing)
 // From the region's first byte: what the endpoint has brought before is in memory when it comes.
 static ssize_t read_self(struct phi_link *link, uint32_t i)
 {
-    const struct phi_rail *rail = &link->rails[i];
+    const struct phi_rail *rail = &link->rails.list[i];
     struct phi_link_flush *flush = &link->flush;
     struct fi_rma_iov remote = {
         .addr = flush->self.remote, .len = 1, .key = flush->self.rails[i].key};
@@ -305,10 +305,10 @@ static void read_rails(struct phi_link *link)
 {
     struct phi_link_flush *flush = &link->flush;
 
-    while (flush->rail < link->rails_used) {
+    while (flush->rail < link->rails.used) {
         ssize_t rc;
 
-        if (is_out(&link->rails[flush->rail])) {
+        if (is_out(&link->rails.list[flush->rail])) {
             flush->rail++;
             continue;
         }
@@ -329,9 +329,9 @@ static bool is_read(const struct phi_link *link)
     const struct phi_link_flush *flush = &link->flush;
 
     for (uint32_t i = 0; i < flush->rail; i++)
-        if (flush->ops[i].busy && !is_out(&link->rails[i]))
+        if (flush->ops[i].busy && !is_out(&link->rails.list[i]))
             return false;
-    return flush->rail == link->rails_used || !flush->known;
+    return flush->rail == link->rails.used || !flush->known;
 }
 
 // ---- progress

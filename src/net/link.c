@@ -26,10 +26,10 @@ static void close_rails(struct phi_link *link)
 {
     phi_link_deafen(link);
     for (int i = 0; i < PHI_NET_RAILS_MAX; i++)
-        phi_rail_close(&link->rails[i]);
+        phi_rail_close(&link->rails.list[i]);
     if (link->open)
         return;
-    phi_rail_close(&link->control);
+    phi_rail_close(&link->rails.control);
     phi_ports_close(link);
 }
 
@@ -37,8 +37,8 @@ static void close_rails(struct phi_link *link)
 // them. When a move has failed nothing touches its memory any more.
 static void stop(struct phi_link *link)
 {
-    link->carries = link->holds = false;
-    link->posting = 0;
+    link->carries = link->hold.any = false;
+    link->ops.posting = 0;
     phi_regions_close(link);
     phi_link_staging_shut(link);
     phi_flush_shut(link);
@@ -60,14 +60,14 @@ void phi_link_shut(struct phi_link *link)
 // peer was reading.
 static void end_failed(struct phi_link *link)
 {
-    if (!link->failure)
+    if (!link->failing.code)
         return;
     stop(link);
     // Release: pairs with the acquire in phi_link_lost, for the sentence.
-    atomic_store_explicit(&link->lost, link->failure, memory_order_release);
-    link->failure = 0;
-    if (link->net->message_ring >= 0)
-        phi_wake_ring(link->net->message_ring);
+    atomic_store_explicit(&link->failing.lost, link->failing.code, memory_order_release);
+    link->failing.code = 0;
+    if (link->net->provider.message_ring >= 0)
+        phi_wake_ring(link->net->provider.message_ring);
 }
 
 // ---- polling
@@ -75,9 +75,9 @@ static void end_failed(struct phi_link *link)
 // What could not be posted yet, and what is to be staged. Returns whether of this something went.
 static bool send_data(struct phi_link *link)
 {
-    if (link->holds && link->carries)
+    if (link->hold.any && link->carries)
         phi_posts_go(link);
-    if (link->due && link->carries)
+    if (link->moves.due && link->carries)
         phi_moves_go(link);
     return link->carries && phi_staging_go(link);
 }
@@ -90,9 +90,10 @@ static bool poll_link(struct phi_link *link)
     if (link->open)
         any = phi_flush_go(link) || any;
     // Data goes over the rails that are connected, however long others take.
-    if (link->carries && !link->doubt && link->ungreeted > 0 && phi_may_try(&link->greetings))
+    if (link->carries && !link->failing.doubt && link->rails.ungreeted > 0 &&
+        phi_may_try(&link->patience.greetings))
         phi_rails_greet(link);
-    if (link->carries && phi_may_try(&link->data))
+    if (link->carries && phi_may_try(&link->patience.data))
         any = send_data(link) || any;
     return phi_link_flush(link) || any;
 }
@@ -117,9 +118,9 @@ bool phi_link_calm(struct phi_link *link)
 
 static ssize_t hold(struct phi_link *link, const struct phi_route *route, uint32_t immediate)
 {
-    link->holds = true;
-    link->held = immediate;
-    link->held_route = *route;
+    link->hold.any = true;
+    link->hold.index = immediate;
+    link->hold.route = *route;
     return 0;
 }
 
@@ -132,7 +133,7 @@ static int post_or_hold(const struct phi_route *route, uint32_t immediate, bool 
     if (!phi_net_trylock(net))
         return -EAGAIN;
     if (link->carries) {
-        if (may_wait && net->wire.immediate == 8 && !link->holds)
+        if (may_wait && net->provider.wire.immediate == 8 && !link->hold.any)
             rc = hold(link, route, immediate);
         else
             rc = phi_post_send(link, route, immediate);
@@ -170,12 +171,13 @@ static int open_link(struct phi_link *link)
 
     link->open = link->carries = true;
     if ((rc = phi_flush_open(link)) || (rc = phi_ports_open(link)) ||
-        (rc = phi_rail_open(link, &link->control, 0)))
+        (rc = phi_rail_open(link, &link->rails.control, 0)))
         return rc;
-    for (; link->rails_open < net->rails && !rc; link->rails_open++) {
-        rc = phi_rail_open(link, &link->rails[link->rails_open], link->rails_open % net->nic_count);
+    for (; link->rails.open < net->provider.rails && !rc; link->rails.open++) {
+        rc = phi_rail_open(link, &link->rails.list[link->rails.open],
+                           link->rails.open % net->nic_count);
         if (!rc)
-            rc = phi_rail_await(link, link->rails_open);
+            rc = phi_rail_await(link, link->rails.open);
     }
     for (int i = 0; i < PHI_RECEIVES && !rc; i++)
         rc = phi_message_await(link, i);
@@ -209,13 +211,13 @@ static struct phi_link *make_link(struct phi_net *net, int rank, const struct ph
     memset(link->buffers, 0, sizeof(*link->buffers));
     link->net = net;
     link->rank = rank;
-    phi_random(&link->token, sizeof(link->token));
+    phi_random(&link->names.token, sizeof(link->names.token));
     link->mirror = *mirror;
-    link->moves_end = &link->moves;
-    name_ops(link->sends, PHI_SENDS, PHI_OP_SEND);
-    name_ops(link->receives, PHI_RECEIVES, PHI_OP_RECEIVE);
-    name_ops(link->posts, PHI_POSTS, PHI_OP_POST);
-    name_ops(link->parts, PHI_PARTS, PHI_OP_PART);
+    link->moves.end = &link->moves.first;
+    name_ops(link->ops.sends, PHI_SENDS, PHI_OP_SEND);
+    name_ops(link->ops.receives, PHI_RECEIVES, PHI_OP_RECEIVE);
+    name_ops(link->ops.posts, PHI_POSTS, PHI_OP_POST);
+    name_ops(link->ops.parts, PHI_PARTS, PHI_OP_PART);
     name_ops(link->flush.ops, PHI_NET_RAILS_MAX, PHI_OP_FLUSH);
     return link;
 }
@@ -241,34 +243,34 @@ int phi_link_open(struct phi_net *net, int rank, const struct phi_mirror *mirror
         free_link(link);
         return phi_net_fail(net, rc, "the endpoint of a link");
     }
-    phi_wake_ring(net->wake.ring); // the proxy has one more to poll
+    phi_wake_ring(net->proxy.wake.ring); // the proxy has one more to poll
     *out = link;
     return 0;
 }
 
 const uint8_t *phi_link_address(const struct phi_link *link, size_t *size, uint32_t *rails)
 {
-    *size = link->address_size;
-    *rails = link->rails_open;
-    return link->address;
+    *size = link->names.address_size;
+    *rails = link->rails.open;
+    return link->names.address;
 }
 
 static int connect_rails(struct phi_link *link, const uint8_t *address, size_t size, uint32_t rails)
 {
-    const size_t own = (link->address_size - PHI_NET_TOKEN_SIZE) / (1 + link->rails_open);
-    int rc = phi_rail_insert(link, &link->control, &link->control.peer, address, size);
+    const size_t own = (link->names.address_size - PHI_NET_TOKEN_SIZE) / (1 + link->rails.open);
+    int rc = phi_rail_insert(link, &link->rails.control, &link->rails.control.peer, address, size);
 
-    link->rails_used = rails < link->rails_open ? rails : link->rails_open;
-    link->ungreeted = 0;
-    for (uint32_t i = 0; i < link->rails_used && !rc; i++) {
-        struct phi_rail *rail = &link->rails[i];
+    link->rails.used = rails < link->rails.open ? rails : link->rails.open;
+    link->rails.ungreeted = 0;
+    for (uint32_t i = 0; i < link->rails.used && !rc; i++) {
+        struct phi_rail *rail = &link->rails.list[i];
 
-        link->ungreeted += !rail->greets;
+        link->rails.ungreeted += !rail->greets;
         if (phi_rail_insert(link, rail, &rail->peer, address + (1 + i) * size, size) &&
             !phi_rail_give_up(link, rail, "its address is refused"))
             rc = -EBADMSG;
-        if (!rc && link->net->flush_reads)
-            rc = phi_rail_insert(link, rail, &rail->self, link->address + (1 + i) * own, own);
+        if (!rc && link->net->provider.flush_reads)
+            rc = phi_rail_insert(link, rail, &rail->self, link->names.address + (1 + i) * own, own);
     }
     return rc;
 }
@@ -285,12 +287,12 @@ int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size,
     phi_net_lock(net);
     if (link->open && !link->connected) {
         size -= PHI_NET_TOKEN_SIZE;
-        memcpy(&link->peers_token, address + size, PHI_NET_TOKEN_SIZE);
+        memcpy(&link->names.peers_token, address + size, PHI_NET_TOKEN_SIZE);
         rc = connect_rails(link, address, size / (1 + rails), rails);
         link->connected = rc == 0;
-        memcpy(link->peers_address, address, size);
-        link->peers_names = 1 + rails;
-        link->peers_name_size = size / link->peers_names;
+        memcpy(link->names.peers_address, address, size);
+        link->names.peers_names = 1 + rails;
+        link->names.peers_name_size = size / link->names.peers_names;
         if (rc == 0 && link->carries)
             phi_rails_greet(link);
         end_failed(link);
@@ -299,7 +301,7 @@ int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size,
     }
     pthread_mutex_unlock(&net->lock);
     return rc == -EBADMSG ? phi_fail(net->report, rc, "the address of rank %d is refused by %s",
-                                     link->rank, net->name)
+                                     link->rank, net->provider.name)
                           : rc;
 }
 
@@ -332,7 +334,7 @@ void phi_link_flushes(struct phi_link *link, uint32_t line, uint32_t id)
 void phi_link_told(struct phi_link *link, struct phi_net_told *told)
 {
     phi_net_lock(link->net);
-    *told = (struct phi_net_told){.posts = link->posts_due, .until = phi_deadline(POSTS_MS)};
+    *told = (struct phi_net_told){.posts = link->counts.due, .until = phi_deadline(POSTS_MS)};
     pthread_mutex_unlock(&link->net->lock);
 }
 
@@ -341,17 +343,17 @@ bool phi_link_heard(struct phi_link *link, const struct phi_net_told *told)
     bool has;
 
     phi_net_lock(link->net);
-    has = !link->carries || (link->posts_come >= told->posts && link->flush.covered == 0);
+    has = !link->carries || (link->counts.come >= told->posts && link->flush.covered == 0);
     pthread_mutex_unlock(&link->net->lock);
     return has || phi_now() >= told->until;
 }
 
 int phi_link_lost(const struct phi_link *link, char *text, size_t size)
 {
-    int code = atomic_load_explicit((_Atomic int *)&link->lost, memory_order_acquire);
+    int code = atomic_load_explicit((_Atomic int *)&link->failing.lost, memory_order_acquire);
 
     if (code)
-        snprintf(text, size, "%s", link->why);
+        snprintf(text, size, "%s", link->failing.why);
     return code;
 }
 

@@ -13,7 +13,7 @@
 // Fills a frame with the oldest entry, and the stores that follow one; returns how many.
 static uint32_t fill_frame(const struct phi_link *link, uint8_t *frame, size_t *size)
 {
-    struct phi_frame_header header = {.token = link->peers_token, .posts = link->posts_sent};
+    struct phi_frame_header header = {.token = link->names.peers_token, .posts = link->counts.sent};
     struct phi_log_buffer look = link->out;
     uint32_t kind, bytes, n = 0;
     const void *from;
@@ -39,11 +39,12 @@ static void note_stall(struct phi_link *link)
 {
     int64_t now = phi_now();
 
-    if (!link->control.ready || link->sending > 0 || link->posting > 0 || link->flying > 0)
-        link->stalled = 0;
-    else if (link->stalled == 0)
-        link->stalled = now;
-    else if (now - link->stalled > PHI_STALL_MS * PHI_MS)
+    if (!link->rails.control.ready || link->ops.sending > 0 || link->ops.posting > 0 ||
+        link->ops.flying > 0)
+        link->patience.stalled = 0;
+    else if (link->patience.stalled == 0)
+        link->patience.stalled = now;
+    else if (now - link->patience.stalled > PHI_STALL_MS * PHI_MS)
         phi_link_fail(link, -ECONNRESET, phi_stall);
 }
 
@@ -52,16 +53,17 @@ bool phi_link_flush(struct phi_link *link)
     struct phi_net_op *op;
     bool sent = false;
 
-    if (!phi_may_try(&link->messages))
+    if (!phi_may_try(&link->patience.messages))
         return false;
     while (link->open && link->connected && link->out.at < link->out.size &&
-           (op = phi_op_free(link->sends, PHI_SENDS)) != NULL) {
+           (op = phi_op_free(link->ops.sends, PHI_SENDS)) != NULL) {
         size_t size;
-        uint32_t entries = fill_frame(link, link->buffers->send[op - link->sends], &size);
-        ssize_t rc = phi_rail_send(&link->control, link->buffers->send[op - link->sends], size, op);
+        uint32_t entries = fill_frame(link, link->buffers->send[op - link->ops.sends], &size);
+        ssize_t rc = phi_rail_send(&link->rails.control, link->buffers->send[op - link->ops.sends],
+                                   size, op);
 
         if (rc == -FI_EAGAIN) {
-            phi_was_refused(&link->messages);
+            phi_was_refused(&link->patience.messages);
             note_stall(link);
             break;
         }
@@ -69,10 +71,10 @@ bool phi_link_flush(struct phi_link *link)
             phi_link_fail(link, -ECONNRESET, phi_net_error(link->net, (int)rc));
             break;
         }
-        link->stalled = 0;
-        phi_was_taken(&link->messages);
+        link->patience.stalled = 0;
+        phi_was_taken(&link->patience.messages);
         op->busy = true;
-        link->sending++;
+        link->ops.sending++;
         sent = true;
         while (entries-- > 0)
             phi_log_drop(&link->out);
@@ -83,16 +85,17 @@ bool phi_link_flush(struct phi_link *link)
 bool phi_link_idle(const struct phi_link *link)
 {
     return !link->open || !link->connected ||
-           (link->out.at == link->out.size && link->sending == 0 && link->posting == 0 &&
-            !link->holds);
+           (link->out.at == link->out.size && link->ops.sending == 0 && link->ops.posting == 0 &&
+            !link->hold.any);
 }
 
 // ---- receiving
 
 int phi_message_await(struct phi_link *link, int i)
 {
-    return (int)fi_recv(link->control.ep, link->buffers->receive[i], PHI_NET_MESSAGE_MAX,
-                        phi_rail_desc(&link->control), FI_ADDR_UNSPEC, &link->receives[i]);
+    return (int)fi_recv(link->rails.control.ep, link->buffers->receive[i], PHI_NET_MESSAGE_MAX,
+                        phi_rail_desc(&link->rails.control), FI_ADDR_UNSPEC,
+                        &link->ops.receives[i]);
 }
 
 // Everything from the peer is checked: an offset outside is as good as no store.
@@ -119,41 +122,41 @@ static void apply_stores(struct phi_link *link, const uint8_t *bytes, size_t siz
         if ((store.size == 4 || store.size == 8) && link->mirror.stores_size >= store.size)
             apply_store(link, &store);
     }
-    if (link->net->store_ring >= 0)
-        phi_wake_ring(link->net->store_ring);
+    if (link->net->provider.store_ring >= 0)
+        phi_wake_ring(link->net->provider.store_ring);
 }
 
 // Of somebody else, and no reason to end the link.
 static void drop_frame(struct phi_link *link)
 {
-    if (!link->disturbed)
+    if (!link->names.disturbed)
         phi_log(link->net->report, PH_LOG_WARN,
                 "what comes to the link with rank %d without its token is dropped", link->rank);
-    link->disturbed = true;
+    link->names.disturbed = true;
 }
 
 void phi_link_received(struct phi_link *link, uint32_t index, size_t size)
 {
     const uint8_t *frame = link->buffers->receive[index];
-    struct phi_frame_header header = {.token = ~link->token};
+    struct phi_frame_header header = {.token = ~link->names.token};
 
     if (size >= sizeof(header) && size <= PHI_NET_MESSAGE_MAX)
         memcpy(&header, frame, sizeof(header));
-    if (header.token != link->token) {
+    if (header.token != link->names.token) {
         drop_frame(link);
         goto next;
     }
     if (header.size != size - sizeof(header))
         goto malformed;
     frame += sizeof(header);
-    link->posts_due = header.posts;
+    link->counts.due = header.posts;
     if (header.kind == PHI_FRAME_STORES) {
         apply_stores(link, frame, header.size);
     } else if (header.kind == PHI_FRAME_MESSAGE) {
         if (phi_log_add(&link->in, PHI_FRAME_MESSAGE, frame, header.size))
             phi_link_fail(link, -ENOMEM, "out of memory for a message");
-        else if (link->net->message_ring >= 0)
-            phi_wake_ring(link->net->message_ring);
+        else if (link->net->provider.message_ring >= 0)
+            phi_wake_ring(link->net->provider.message_ring);
     } else if (header.kind == PHI_FRAME_BYE) {
         phi_link_fail(link, -ECONNRESET, "it has left");
         return;

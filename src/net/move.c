@@ -39,11 +39,11 @@ static size_t divide(size_t size, size_t by)
 
 static void plan(struct phi_move *move, const struct phi_link *link)
 {
-    const size_t most = link->net->part;
+    const size_t most = link->net->provider.part;
     size_t parts = divide(move->size, most), page;
 
-    if (move->size >= STRIPE_MIN && parts < link->rails_used)
-        parts = link->rails_used;
+    if (move->size >= STRIPE_MIN && parts < link->rails.used)
+        parts = link->rails.used;
     move->posts = move->posts && !move->read;
     if (move->posts && parts <= PHI_NET_PARTS_MAX)
         parts = power_of_two((uint32_t)parts);
@@ -86,7 +86,7 @@ static ssize_t post_part(struct phi_link *link, struct phi_move *move, struct ph
     if (rc == 0) {
         op->move = move;
         move->posted++;
-        link->flying++;
+        link->ops.flying++;
     }
     return rc;
 }
@@ -95,7 +95,7 @@ static ssize_t post_part(struct phi_link *link, struct phi_move *move, struct ph
 // they were started, until they are delivered.
 static bool is_awaited(const struct phi_link *link, const struct phi_move *move)
 {
-    for (const struct phi_move *other = link->moves; other != move; other = other->next)
+    for (const struct phi_move *other = link->moves.first; other != move; other = other->next)
         if (other->route == move->route && !other->posts &&
             (other->read || !phi_route_in_order(move->route)))
             return true;
@@ -119,14 +119,14 @@ static bool may_go(const struct phi_link *link, const struct phi_move *move)
 
 void phi_moves_go(struct phi_link *link)
 {
-    link->due = false;
-    for (struct phi_move *move = link->moves; move; move = move->next) {
+    link->moves.due = false;
+    for (struct phi_move *move = link->moves.first; move; move = move->next) {
         while (may_go(link, move)) {
-            struct phi_net_op *op = phi_op_free(link->parts, PHI_PARTS);
+            struct phi_net_op *op = phi_op_free(link->ops.parts, PHI_PARTS);
             ssize_t rc = op ? post_part(link, move, op) : -FI_EAGAIN;
 
             if (rc) {
-                link->due = true;
+                link->moves.due = true;
                 return;
             }
         }
@@ -137,10 +137,10 @@ void phi_move_post(struct phi_link *link, struct phi_move *move)
 {
     plan(move, link);
     move->next = NULL;
-    *link->moves_end = move;
-    link->moves_end = &move->next;
+    *link->moves.end = move;
+    link->moves.end = &move->next;
     set_state(move, PHI_MOVE_POSTED);
-    if (!link->due) // else others are before it
+    if (!link->moves.due) // else others are before it
         phi_moves_go(link);
 }
 
@@ -164,26 +164,26 @@ int phi_move_start(struct phi_move *move)
 // the provider comes to memory of a device nobody has looked at.
 bool phi_route_in_order(const struct phi_route *route)
 {
-    return route->link->net->in_order && route->link->rails_used == 1 && !route->to_device;
+    return route->link->net->provider.in_order && route->link->rails.used == 1 && !route->to_device;
 }
 
 // ---- what became of them
 
 static void unlink_move(struct phi_link *link, struct phi_move *move)
 {
-    struct phi_move **at = &link->moves;
+    struct phi_move **at = &link->moves.first;
 
     while (*at != move)
         at = &(*at)->next;
     *at = move->next;
-    if (link->moves_end == &move->next)
-        link->moves_end = at;
+    if (link->moves.end == &move->next)
+        link->moves.end = at;
 }
 
 // Whether one of a route may have waited for another that is over.
 static bool has_waited(const struct phi_link *link, const struct phi_route *route)
 {
-    for (const struct phi_move *move = link->moves; move; move = move->next)
+    for (const struct phi_move *move = link->moves.first; move; move = move->next)
         if (move->behind && move->posted == 0 && move->route == route)
             return true;
     return false;
@@ -193,26 +193,26 @@ void phi_part_completed(struct phi_link *link, struct phi_net_op *op)
 {
     struct phi_move *move = op->move;
 
-    link->flying--;
+    link->ops.flying--;
     move->delivered++;
     if (move->delivered == move->parts) {
         unlink_move(link, move);
-        link->due = link->due || has_waited(link, move->route);
+        link->moves.due = link->moves.due || has_waited(link, move->route);
         set_state(move, PHI_MOVE_DONE);
     } else if (may_go(link, move)) {
-        link->due = true;
+        link->moves.due = true;
     }
 }
 
 void phi_moves_fail(struct phi_link *link)
 {
-    while (link->moves) {
-        struct phi_move *move = link->moves;
+    while (link->moves.first) {
+        struct phi_move *move = link->moves.first;
 
-        link->moves = move->next;
+        link->moves.first = move->next;
         set_state(move, PHI_MOVE_FAILED);
     }
-    link->moves_end = &link->moves;
-    link->flying = 0;
-    link->due = false;
+    link->moves.end = &link->moves.first;
+    link->ops.flying = 0;
+    link->moves.due = false;
 }

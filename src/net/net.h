@@ -34,8 +34,8 @@
 struct phi_net;
 struct phi_link;
 
-#define PHI_NET_RAILS_MAX   4
-#define PHI_NET_TOKEN_SIZE  8
+#define PHI_NET_RAILS_MAX  4
+#define PHI_NET_TOKEN_SIZE 8
 #define PHI_NET_ADDRESS_MAX                                                                        \
     ((size_t)64 * (1 + PHI_NET_RAILS_MAX) + PHI_NET_TOKEN_SIZE) // of all endpoints of a link
 #define PHI_NET_KEY_MAX     64
@@ -44,9 +44,9 @@ struct phi_link;
 struct phi_net_params {
     struct phi_report *report;
     const struct phi_config *config;
-    int message_ring; // rung (base/wake.h) when a message has come, or a link is lost
-    int store_ring;   // ... when stores have been applied
-    bool devices;     // memory of devices is to be registered, where the provider takes it
+    int message_ring;          // rung (base/wake.h) when a message has come, or a link is lost
+    int store_ring;            // ... when stores have been applied
+    bool devices;              // memory of devices is to be registered, where the provider takes it
     struct phi_pci_place near; // of NICs that are as fast the nearest is taken
 };
 
@@ -60,8 +60,8 @@ bool phi_net_built(void); // false: the stub
 int phi_net_open(const struct phi_net_params *params, struct phi_net **net);
 void phi_net_close(struct phi_net *net);
 
-// phi_net_list writes a line for each provider that there is: whether it would be taken near to that
-// place, or why not.
+// phi_net_list writes a line for each provider that there is: whether it would be taken near to
+// that place, or why not.
 struct phi_net_candidate {
     char provider[64], domain[64];
     char reason[160]; // "": it would be taken
@@ -73,8 +73,8 @@ size_t phi_net_list(struct phi_report *report, const struct phi_config *config,
                     const struct phi_pci_place *near, struct phi_net_candidate *candidates,
                     size_t n, char *why, size_t why_size);
 
-// phi_net_library writes which libfabric was loaded, and which one this was built for; "" before the first net
-// or list of the process. Any thread.
+// phi_net_library writes which libfabric was loaded, and which one this was built for; "" before
+// the first net or list of the process. Any thread.
 void phi_net_library(char *text, size_t size);
 
 // What both ends of a link must have alike, and its name for people.
@@ -86,7 +86,8 @@ struct phi_net_wire {
 };
 const struct phi_net_wire *phi_net_wire(const struct phi_net *net);
 const char *phi_net_name(const struct phi_net *net); // "net lo", ...
-const char *phi_net_address(const struct phi_net *net); // of its first NIC, in figures; "": none of IP
+const char *
+phi_net_address(const struct phi_net *net); // of its first NIC, in figures; "": none of IP
 
 // What the provider and libfabric say they can do with memory of devices.
 bool phi_net_hmem(const struct phi_net *net);   // the provider takes it
@@ -98,23 +99,25 @@ struct phi_net_memory {
     size_t size;
     bool on_device;
     int device; // its number in this process
-    int dmabuf; // a descriptor of memory in which it lies, `offset` bytes after the beginning; or -1
+    // a descriptor of memory in which it lies, `offset` bytes after the beginning; or -1
+    int dmabuf;
     uint64_t offset;
 };
 
 // What makes visible what has come into memory of a device, before a post shows.
 struct phi_net_flush {
-    bool reads;                // an RMA read of the same region through the same endpoints
-    int (*call)(void *opaque); // or this, on a thread of its own; 0, or it has failed. NULL: nothing
+    bool reads; // an RMA read of the same region through the same endpoints
+    // or this, on a thread of its own; 0, or it has failed. NULL: nothing
+    int (*call)(void *opaque);
     void *opaque;
 };
 
 // phi_net_flush_by: before any link is opened that needs it. May fail where it starts the thread.
 int phi_net_flush_by(struct phi_net *net, const struct phi_net_flush *how);
 
-// phi_link_flushes: data that comes with the posts of a line comes into the region of that id, which
-// is memory of a device, or is PHI_HOST_MEMORY; PHI_NO_REGION: the line's channel has ended, and of
-// the next one it is not known yet. Neither is the id of a region.
+// phi_link_flushes: data that comes with the posts of a line comes into the region of that id,
+// which is memory of a device, or is PHI_HOST_MEMORY; PHI_NO_REGION: the line's channel has ended,
+// and of the next one it is not known yet. Neither is the id of a region.
 void phi_link_flushes(struct phi_link *link, uint32_t line, uint32_t id);
 #define PHI_NO_REGION   UINT32_MAX
 #define PHI_HOST_MEMORY (UINT32_MAX - 3)
@@ -160,8 +163,8 @@ uint32_t phi_net_post_encode(const struct phi_net_post *post);
 bool phi_net_post_decode(uint32_t immediate, struct phi_net_post *post); // false: no such number
 
 // phi_link_open makes the endpoints for a peer (its rank is for sentences). The link's own
-// addresses, and a token behind them, go to the peer by other means. Whoever finds the endpoints can
-// send to them: stores, messages and a bye without the token are dropped. mirror is copied.
+// addresses, and a token behind them, go to the peer by other means. Whoever finds the endpoints
+// can send to them: stores, messages and a bye without the token are dropped. mirror is copied.
 int phi_link_open(struct phi_net *net, int rank, const struct phi_mirror *mirror,
                   struct phi_link **link);
 const uint8_t *phi_link_address(const struct phi_link *link, size_t *size, uint32_t *rails);
@@ -170,9 +173,10 @@ const uint8_t *phi_link_address(const struct phi_link *link, size_t *size, uint3
 // ends' rails the fewer are used. -EBADMSG: these are no addresses.
 int phi_link_connect(struct phi_link *link, const uint8_t *address, size_t size, uint32_t rails);
 
-// phi_link_told notes the newest message or store that is here. phi_link_heard: whether the posts are
-// here that the peer had told before that: they go over other endpoints, and may come later. Those
-// that do not within a second have been lost, and the link has them, too, as one without data does.
+// phi_link_told notes the newest message or store that is here. phi_link_heard: whether the posts
+// are here that the peer had told before that: they go over other endpoints, and may come later.
+// Those that do not within a second have been lost, and the link has them, too, as one without data
+// does.
 struct phi_net_told {
     uint64_t posts;
     int64_t until;
@@ -221,9 +225,9 @@ struct phi_net_target {
     uint8_t rails;                // so many keys; 1: one for all rails
     uint8_t raw_size;             // 0: no raw key
     uint8_t raw[PHI_NET_KEY_MAX]; // where the provider has raw keys, which belong to keys[0] then
-    struct phi_raw_key *mapped;   // not sent: that key as phi_link_route has mapped it here, or NULL. A
-                                  // copy of a target that has a route is given to neither that nor
-                                  // phi_link_forget
+    // not sent: that key as phi_link_route has mapped it here, or NULL. A copy of a target that has
+    // a route is given to neither that nor phi_link_forget
+    struct phi_raw_key *mapped;
 };
 
 // phi_link_register may block (pinning memory). An id that is registered already is fine.
@@ -248,19 +252,20 @@ struct phi_route {
         uint64_t key;
     } rails[PHI_NET_RAILS_MAX];
 };
-// phi_link_route: id: of the own region; target and offset: the peer's. -ENOENT: not registered. The
-// first route to a target maps its raw key, where it has one, until the link ends, or until
-// phi_link_forget: whoever keeps the target tells by it that no route to it is used any more. To that
-// the caller sees: no move by one is under way, all posts by one are delivered (phi_link_mark), and
-// none is started before the next phi_link_route. Not with a link that was freed.
+// phi_link_route: id: of the own region; target and offset: the peer's. -ENOENT: not registered.
+// The first route to a target maps its raw key, where it has one, until the link ends, or until
+// phi_link_forget: whoever keeps the target tells by it that no route to it is used any more. To
+// that the caller sees: no move by one is under way, all posts by one are delivered
+// (phi_link_mark), and none is started before the next phi_link_route. Not with a link that was
+// freed.
 int phi_link_route(struct phi_link *link, uint32_t id, struct phi_net_target *target,
                    uint64_t offset, struct phi_route *route);
 void phi_link_forget(struct phi_link *link, struct phi_net_target *target);
 
-// phi_route_lend makes *lent a route whose moves are of other memory of ours: [memory, memory + size),
-// which it registers for the link under `id`, of PHI_LENT_IDS and the 255 after it, where the provider
-// asks for that; it stays so until the link ends. -EAGAIN: again; -ECONNRESET: the link has ended; or
-// the provider refuses.
+// phi_route_lend makes *lent a route whose moves are of other memory of ours: [memory, memory +
+// size), which it registers for the link under `id`, of PHI_LENT_IDS and the 255 after it, where
+// the provider asks for that; it stays so until the link ends. -EAGAIN: again; -ECONNRESET: the
+// link has ended; or the provider refuses.
 #define PHI_LENT_IDS (UINT32_MAX - 1000)
 int phi_route_lend(const struct phi_route *route, uint32_t id, void *memory, size_t size,
                    struct phi_route *lent);
@@ -304,9 +309,10 @@ void phi_link_unhold(const struct phi_route *route);
 bool phi_link_mark(struct phi_link *link, uint64_t *mark);
 bool phi_link_delivered(struct phi_link *link, uint64_t mark);
 
-// phi_route_in_order: whether of two writes of one link that are under way together the later one is
-// what the same bytes hold in the end, and does not come before the earlier one. Not where that one
-// posts: it may wait, for its own first parts or for what it is behind. Never in memory of a device.
+// phi_route_in_order: whether of two writes of one link that are under way together the later one
+// is what the same bytes hold in the end, and does not come before the earlier one. Not where that
+// one posts: it may wait, for its own first parts or for what it is behind. Never in memory of a
+// device.
 bool phi_route_in_order(const struct phi_route *route);
 
 // phi_route_poll polls the net of a route.

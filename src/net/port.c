@@ -16,8 +16,8 @@
 
 static bool is_of_messages(const struct phi_link *link, const struct phi_net_op *op)
 {
-    return (op >= link->sends && op < link->sends + PHI_SENDS) ||
-           (op >= link->receives && op < link->receives + PHI_RECEIVES);
+    return (op >= link->ops.sends && op < link->ops.sends + PHI_SENDS) ||
+           (op >= link->ops.receives && op < link->ops.receives + PHI_RECEIVES);
 }
 
 static void completed(struct phi_link *link, const struct fi_cq_data_entry *entry)
@@ -40,11 +40,11 @@ static void completed(struct phi_link *link, const struct fi_cq_data_entry *entr
         phi_part_completed(link, op);
         break;
     case PHI_OP_POST:
-        link->posting--;
+        link->ops.posting--;
         break;
     case PHI_OP_SEND:
-        link->control.ready = true;
-        link->sending--;
+        link->rails.control.ready = true;
+        link->ops.sending--;
         break;
     case PHI_OP_GREETING:
         phi_rail_greets(link, op);
@@ -58,9 +58,9 @@ static void completed(struct phi_link *link, const struct fi_cq_data_entry *entr
     case PHI_OP_FLUSH:
         break;
     case PHI_OP_RECEIVE:
-        link->control.heard = true;
-        if (!phi_flush_defers(link, (uint32_t)(op - link->receives), entry->len))
-            phi_link_received(link, (uint32_t)(op - link->receives), entry->len);
+        link->rails.control.heard = true;
+        if (!phi_flush_defers(link, (uint32_t)(op - link->ops.receives), entry->len))
+            phi_link_received(link, (uint32_t)(op - link->ops.receives), entry->len);
         break;
     }
 }
@@ -81,7 +81,7 @@ static void drop_long(struct phi_link *link, struct phi_net_op *op)
     if (op->kind == PHI_OP_GREETED)
         phi_rail_dropped(link, op);
     else
-        phi_link_received(link, (uint32_t)(op - link->receives), PHI_NET_MESSAGE_MAX + 1);
+        phi_link_received(link, (uint32_t)(op - link->ops.receives), PHI_NET_MESSAGE_MAX + 1);
 }
 
 // What an error does. A rail without which the link goes on is given up; of data, the peer may be
@@ -189,11 +189,11 @@ bool phi_ports_read(struct phi_link *link)
 
 static void check_doubt(struct phi_link *link)
 {
-    if (!link->carries || !link->doubt || phi_now() < link->doubt)
+    if (!link->carries || !link->failing.doubt || phi_now() < link->failing.doubt)
         return;
     phi_flush_shut(link);
     phi_flush_take(link); // the reason may be among them
-    phi_link_fail(link, -ECONNRESET, link->doubted);
+    phi_link_fail(link, -ECONNRESET, link->failing.doubted);
 }
 
 // An error fails the link. A peer that leaves says so over the first NIC before it closes its

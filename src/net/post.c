@@ -43,27 +43,28 @@ bool phi_net_post_decode(uint32_t immediate, struct phi_net_post *post)
 // over before it is delivered: posts are delivered when their operations are over.
 static bool takes_along(const struct phi_link *link, const struct phi_rma *rma)
 {
-    return link->holds && rma->route != &link->staging.route;
+    return link->hold.any && rma->route != &link->staging.route;
 }
 
 static uint64_t data_of(const struct phi_link *link, const struct phi_rma *rma)
 {
-    if (link->net->wire.immediate != 8)
+    if (link->net->provider.wire.immediate != 8)
         return rma->immediate;
-    return rma->immediate | (uint64_t)(takes_along(link, rma) ? link->held : PHI_NO_POST) << 32;
+    return rma->immediate | (uint64_t)(takes_along(link, rma) ? link->hold.index : PHI_NO_POST)
+                                << 32;
 }
 
 static uint64_t delivery(const struct phi_link *link, const struct phi_rma *rma)
 {
     if (rma->loose)
         return 0;
-    return rma->size > 0 ? FI_DELIVERY_COMPLETE : link->net->told;
+    return rma->size > 0 ? FI_DELIVERY_COMPLETE : link->net->provider.told;
 }
 
 static ssize_t post_on(struct phi_link *link, uint32_t rail, const struct phi_rma *rma,
                        struct phi_net_op *op)
 {
-    const struct phi_rail *on = &link->rails[rail];
+    const struct phi_rail *on = &link->rails.list[rail];
     const struct phi_route *route = rma->route;
     struct fi_rma_iov remote = {
         .addr = route->remote + rma->offset, .len = rma->size, .key = route->rails[rail].key};
@@ -93,28 +94,28 @@ ssize_t phi_rail_post(struct phi_link *link, const struct phi_rma *rma, struct p
 {
     ssize_t rc = -FI_EAGAIN;
 
-    for (uint32_t i = 0; !link->doubt && i < link->rails_used && rc == -FI_EAGAIN; i++) {
-        const uint32_t rail = link->turn++ % link->rails_used;
+    for (uint32_t i = 0; !link->failing.doubt && i < link->rails.used && rc == -FI_EAGAIN; i++) {
+        const uint32_t rail = link->rails.turn++ % link->rails.used;
 
-        if (rail == 0 ? link->rails[0].greets : link->rails[rail].ready)
+        if (rail == 0 ? link->rails.list[0].greets : link->rails.list[rail].ready)
             rc = post_on(link, rail, rma, op);
     }
     op->busy = rc == 0;
     if (rc == 0)
-        op->number = ++link->numbered;
+        op->number = ++link->ops.numbered;
     if (rc == 0 && rma->tells) {
-        link->holds = link->holds && !takes_along(link, rma);
-        link->posts_sent++;
+        link->hold.any = link->hold.any && !takes_along(link, rma);
+        link->counts.sent++;
     }
     // Where something is on its way there is a connection, and soon room.
     if (rc == 0)
-        phi_was_taken(&link->data);
-    else if (link->flying == 0 && link->posting == 0) {
-        phi_was_refused(&link->data);
+        phi_was_taken(&link->patience.data);
+    else if (link->ops.flying == 0 && link->ops.posting == 0) {
+        phi_was_refused(&link->patience.data);
         // It was connected once: data goes before the own greeting is delivered where the peer has
         // connected.
-        if (link->net->told && (link->rails[0].ready || link->numbered > 0) &&
-            phi_now() - link->data.refused > PHI_STALL_MS * PHI_MS)
+        if (link->net->provider.told && (link->rails.list[0].ready || link->ops.numbered > 0) &&
+            phi_now() - link->patience.data.refused > PHI_STALL_MS * PHI_MS)
             phi_link_doubt(link, phi_stall);
     }
     if (rc == 0 || rc == -FI_EAGAIN)
@@ -127,20 +128,20 @@ ssize_t phi_rail_post(struct phi_link *link, const struct phi_rma *rma, struct p
 ssize_t phi_post_send(struct phi_link *link, const struct phi_route *route, uint32_t immediate)
 {
     const struct phi_rma rma = {.route = route, .tells = true, .immediate = immediate};
-    struct phi_net_op *op = phi_op_free(link->posts, PHI_POSTS);
+    struct phi_net_op *op = phi_op_free(link->ops.posts, PHI_POSTS);
     ssize_t rc = op ? phi_rail_post(link, &rma, op) : -FI_EAGAIN;
 
-    link->posting += rc == 0;
+    link->ops.posting += rc == 0;
     return rc;
 }
 
 void phi_posts_go(struct phi_link *link)
 {
-    const struct phi_route route = link->held_route;
+    const struct phi_route route = link->hold.route;
 
-    link->holds = false;
-    if (phi_post_send(link, &route, link->held))
-        link->holds = true;
+    link->hold.any = false;
+    if (phi_post_send(link, &route, link->hold.index))
+        link->hold.any = true;
 }
 
 void phi_link_unhold(const struct phi_route *route)
@@ -149,7 +150,7 @@ void phi_link_unhold(const struct phi_route *route)
     struct phi_net *net = link->net;
 
     phi_net_lock(net);
-    if (link->holds)
+    if (link->hold.any)
         phi_posts_go(link);
     pthread_mutex_unlock(&net->lock);
 }
@@ -162,10 +163,10 @@ bool phi_link_mark(struct phi_link *link, uint64_t *mark)
     bool all;
 
     phi_net_lock(net);
-    if (link->holds)
+    if (link->hold.any)
         phi_posts_go(link);
-    all = !link->holds;
-    *mark = link->numbered;
+    all = !link->hold.any;
+    *mark = link->ops.numbered;
     pthread_mutex_unlock(&net->lock);
     return all;
 }
@@ -185,8 +186,8 @@ bool phi_link_delivered(struct phi_link *link, uint64_t mark)
 
     phi_net_lock(net);
     // A post that was held may have gone with a part.
-    older = link->carries &&
-            (has_older(link->posts, PHI_POSTS, mark) || has_older(link->parts, PHI_PARTS, mark));
+    older = link->carries && (has_older(link->ops.posts, PHI_POSTS, mark) ||
+                              has_older(link->ops.parts, PHI_PARTS, mark));
     pthread_mutex_unlock(&net->lock);
     return !older;
 }

@@ -144,8 +144,8 @@ static bool is_ready(struct probe *p)
 
     phi_net_lock(p->net);
     for (int i = 0; i < 2; i++)
-        for (uint32_t j = 0; j < p->ends[i].link->rails_used; j++)
-            ready = ready && p->ends[i].link->rails[j].ready;
+        for (uint32_t j = 0; j < p->ends[i].link->rails.used; j++)
+            ready = ready && p->ends[i].link->rails.list[j].ready;
     pthread_mutex_unlock(&p->net->lock);
     return ready;
 }
@@ -181,7 +181,7 @@ static void begin_round(struct probe *p, uint32_t rail)
 {
     phi_net_lock(p->net);
     memset(p->ends[1].line, 0, 8);
-    p->ends[0].link->turn = p->ends[1].link->turn = rail;
+    p->ends[0].link->rails.turn = p->ends[1].link->rails.turn = rail;
     pthread_mutex_unlock(&p->net->lock);
 }
 
@@ -226,12 +226,12 @@ static int overwrite(struct probe *p, int round, bool *kept)
 // it.
 static const char *watch_order(struct probe *p)
 {
-    for (int i = 0; i < ROUNDS && p->net->in_order; i++) {
+    for (int i = 0; i < ROUNDS && p->net->provider.in_order; i++) {
         bool kept;
 
         if (overwrite(p, i, &kept))
             return "writes of the same bytes are not delivered";
-        p->net->in_order = kept;
+        p->net->provider.in_order = kept;
     }
     return NULL;
 }
@@ -284,7 +284,7 @@ static const char *run_memory(struct probe *p)
         return wrong;
     if (!await_rails(p))
         return "an endpoint does not connect";
-    for (uint32_t i = 0; i < a->link->rails_used; i++) {
+    for (uint32_t i = 0; i < a->link->rails.used; i++) {
         begin_round(p, i);
         phi_random(a->data, PHI_NET_TRY);
         if (move(p, false, 0, PHI_NET_TRY, phi_net_post_encode(&noted)))

@@ -34,7 +34,7 @@ bool phi_net_poll(struct phi_net *net)
 
     if (!phi_net_trylock(net))
         return false;
-    atomic_fetch_add_explicit(&net->polls, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&net->proxy.polls, 1, memory_order_relaxed);
     any = poll_links(net);
     pthread_mutex_unlock(&net->lock);
     return any;
@@ -47,7 +47,7 @@ bool phi_route_poll(const struct phi_route *route)
 
     if (!phi_net_trylock(net))
         return false;
-    atomic_fetch_add_explicit(&net->polls, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&net->proxy.polls, 1, memory_order_relaxed);
     phi_staging_take(net);
     if (route->link->open)
         any = phi_link_poll(route->link);
@@ -103,7 +103,8 @@ static bool settled(struct phi_net *net, int *rank)
     phi_net_lock(net);
     poll_links(net);
     for (const struct phi_link *link = net->links; link; link = link->next) {
-        if (!link->carries || (link->posting == 0 && !link->holds && !phi_staging_busy(link)))
+        if (!link->carries ||
+            (link->ops.posting == 0 && !link->hold.any && !phi_staging_busy(link)))
             continue;
         idle = false;
         *rank = link->rank;
@@ -135,7 +136,7 @@ static int prepare_sleep(struct phi_net *net, struct pollfd *fds, int *timeout)
 {
     int n = 0;
 
-    if (net->lanes > 0)
+    if (net->proxy.lanes > 0)
         return -1; // since the poll before: a kick that another thread took rang nobody
     *timeout = SLEEP_MS;
     for (struct phi_link *link = net->links; link; link = link->next) {
@@ -143,8 +144,8 @@ static int prepare_sleep(struct phi_net *net, struct pollfd *fds, int *timeout)
 
         if (!link->open)
             continue;
-        if (link->due || link->holds || link->flush.covered > 0 ||
-            (link->carries && link->ungreeted > 0) ||
+        if (link->moves.due || link->hold.any || link->flush.covered > 0 ||
+            (link->carries && link->rails.ungreeted > 0) ||
             (link->connected && link->out.at < link->out.size))
             *timeout = SLEEP_BLIND_MS; // what could not be sent is tried again
         if (n + (int)net->nic_count > SLEEP_FDS || !sleep_fds(link, fds, &n, &ready))
@@ -165,9 +166,9 @@ static bool sleep_on(struct phi_net *net, bool blind)
     // Who kicks looks at this after it has left its lane: one of the two sees the other. The kicked
     // before the lanes: what another thread has taken from there is among these when the lock is
     // free.
-    atomic_store(&net->asleep, 1);
-    if (atomic_load(&net->kicked)) {
-        atomic_store(&net->asleep, 0);
+    atomic_store(&net->proxy.asleep, 1);
+    if (atomic_load(&net->proxy.kicked)) {
+        atomic_store(&net->proxy.asleep, 0);
         return false;
     }
     if (!blind) {
@@ -176,13 +177,13 @@ static bool sleep_on(struct phi_net *net, bool blind)
         pthread_mutex_unlock(&net->lock);
     }
     if (n < 0) {
-        atomic_store(&net->asleep, 0);
+        atomic_store(&net->proxy.asleep, 0);
         return true;
     }
-    fds[n] = (struct pollfd){.fd = net->wake.listen, .events = POLLIN};
+    fds[n] = (struct pollfd){.fd = net->proxy.wake.listen, .events = POLLIN};
     ready = poll(fds, (nfds_t)n + 1, timeout);
-    atomic_store(&net->asleep, 0);
-    phi_wake_take(&net->wake);
+    atomic_store(&net->proxy.asleep, 0);
+    phi_wake_take(&net->proxy.wake);
     return ready > (fds[n].revents != 0);
 }
 
@@ -212,20 +213,20 @@ static void *proxy_main(void *opaque)
     // Else the kernel makes each pause of phi_staging_rest longer by 50 us, in which a peer's
     // record waits in its socket.
     prctl(PR_SET_TIMERSLACK, 1000);
-    while (!atomic_load(&net->stop)) {
-        uint64_t polls = atomic_load_explicit(&net->polls, memory_order_relaxed);
+    while (!atomic_load(&net->proxy.stop)) {
+        uint64_t polls = atomic_load_explicit(&net->proxy.polls, memory_order_relaxed);
         bool driven = polls != seen;
         bool any = false, lanes = false;
 
         seen = polls;
         if (phi_net_trylock(net)) {
             any = poll_links(net);
-            lanes = net->lanes > 0;
+            lanes = net->proxy.lanes > 0;
             pthread_mutex_unlock(&net->lock);
         }
         if (any)
             active = phi_now();
-        if (lanes || atomic_load_explicit(&net->kicked, memory_order_relaxed))
+        if (lanes || atomic_load_explicit(&net->proxy.kicked, memory_order_relaxed))
             phi_staging_rest(net, phi_now() - active);
         else if (ready && !any && !driven && phi_now() - active > CALM_NS && calm(net))
             ready = false;
@@ -244,22 +245,23 @@ static void pin_proxy(struct phi_net *net)
     char device[PHI_PCI_NAME];
     cpu_set_t near, may, both;
 
-    if (!phi_provider_pci(net->nics[0].info, net->near.sysfs, device) ||
-        !phi_pci_cpus(net->near.sysfs, device, &near) || sched_getaffinity(0, sizeof(may), &may))
+    if (!phi_provider_pci(net->nics[0].info, net->provider.near.sysfs, device) ||
+        !phi_pci_cpus(net->provider.near.sysfs, device, &near) ||
+        sched_getaffinity(0, sizeof(may), &may))
         return;
     if (phi_pci_share(&near, &may, &both) &&
-        pthread_setaffinity_np(net->proxy, sizeof(both), &both) == 0)
+        pthread_setaffinity_np(net->proxy.thread, sizeof(both), &both) == 0)
         phi_log(net->report, PH_LOG_INFO, "the proxy of the net stays on %d CPUs near %s",
                 CPU_COUNT(&both), device);
 }
 
 int phi_proxy_start(struct phi_net *net)
 {
-    int rc = phi_thread_start(&net->proxy, "peerhop-net", proxy_main, net);
+    int rc = phi_thread_start(&net->proxy.thread, "peerhop-net", proxy_main, net);
 
     if (rc)
         return phi_fail(net->report, rc, "the proxy of the net cannot start: %s", ph_strerror(rc));
     pin_proxy(net);
-    net->started = true;
+    net->proxy.started = true;
     return 0;
 }

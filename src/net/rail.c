@@ -56,9 +56,9 @@ int phi_rail_open(struct phi_link *link, struct phi_rail *rail, uint32_t nic)
     if ((rc = fi_endpoint(net->nics[nic].domain, net->nics[nic].info, &rail->ep, NULL)) ||
         (rc = fi_ep_bind(rail->ep, &port->av->fid, 0)) ||
         (rc = fi_ep_bind(rail->ep, &port->cq->fid, FI_TRANSMIT | FI_RECV)) ||
-        (net->hmem && (rc = forbid(net, rail->ep))) || (rc = fi_enable(rail->ep)))
+        (net->provider.hmem && (rc = forbid(net, rail->ep))) || (rc = fi_enable(rail->ep)))
         return rc;
-    if (net->mr_mode & FI_MR_LOCAL)
+    if (net->provider.mr_mode & FI_MR_LOCAL)
         rc = phi_region_open(net, rail, &buffers, FI_SEND | FI_RECV | FI_READ | FI_WRITE,
                              &rail->buffers);
     return rc;
@@ -69,11 +69,11 @@ int phi_rail_open(struct phi_link *link, struct phi_rail *rail, uint32_t nic)
 int phi_rails_address(struct phi_link *link)
 {
     uint8_t each[1 + PHI_NET_RAILS_MAX][PHI_NET_ADDRESS_MAX] = {0};
-    const size_t room = (sizeof(link->address) - PHI_NET_TOKEN_SIZE) / (1 + link->rails_open);
+    const size_t room = (sizeof(link->names.address) - PHI_NET_TOKEN_SIZE) / (1 + link->rails.open);
     size_t longest = 0;
 
-    for (uint32_t i = 0; i <= link->rails_open; i++) {
-        const struct phi_rail *rail = i == 0 ? &link->control : &link->rails[i - 1];
+    for (uint32_t i = 0; i <= link->rails.open; i++) {
+        const struct phi_rail *rail = i == 0 ? &link->rails.control : &link->rails.list[i - 1];
         size_t size = room;
         int rc = fi_getname(&rail->ep->fid, each[i], &size);
 
@@ -81,11 +81,11 @@ int phi_rails_address(struct phi_link *link)
             return rc ? rc : -FI_ETOOSMALL;
         longest = size > longest ? size : longest;
     }
-    for (uint32_t i = 0; i <= link->rails_open; i++)
-        memcpy(link->address + i * longest, each[i], longest);
-    link->address_size = (1 + link->rails_open) * longest;
-    memcpy(link->address + link->address_size, &link->token, PHI_NET_TOKEN_SIZE);
-    link->address_size += PHI_NET_TOKEN_SIZE;
+    for (uint32_t i = 0; i <= link->rails.open; i++)
+        memcpy(link->names.address + i * longest, each[i], longest);
+    link->names.address_size = (1 + link->rails.open) * longest;
+    memcpy(link->names.address + link->names.address_size, &link->names.token, PHI_NET_TOKEN_SIZE);
+    link->names.address_size += PHI_NET_TOKEN_SIZE;
     return 0;
 }
 
@@ -118,7 +118,7 @@ int phi_rail_insert(struct phi_link *link, const struct phi_rail *rail, fi_addr_
 
 int phi_rail_await(struct phi_link *link, uint32_t i)
 {
-    struct phi_rail *rail = &link->rails[i];
+    struct phi_rail *rail = &link->rails.list[i];
 
     rail->greeting.kind = PHI_OP_GREETING;
     rail->greeted.kind = PHI_OP_GREETED;
@@ -128,8 +128,8 @@ int phi_rail_await(struct phi_link *link, uint32_t i)
 
 struct phi_rail *phi_rail_of(struct phi_link *link, const struct phi_net_op *op)
 {
-    for (uint32_t i = 0; op && i < link->rails_open; i++) {
-        struct phi_rail *rail = &link->rails[i];
+    for (uint32_t i = 0; op && i < link->rails.open; i++) {
+        struct phi_rail *rail = &link->rails.list[i];
 
         if (op == &rail->greeted || op == &rail->greeting ||
             (op == &link->flush.ops[i] && !rail->heard))
@@ -143,9 +143,9 @@ void phi_rail_greets(struct phi_link *link, const struct phi_net_op *op)
     struct phi_rail *rail = phi_rail_of(link, op);
 
     rail->ready = !rail->given_up;
-    if (rail == link->rails) {
-        link->reached = phi_now();
-        phi_was_taken(&link->data); // until now there was no connection: that is no stall
+    if (rail == link->rails.list) {
+        link->rails.reached = phi_now();
+        phi_was_taken(&link->patience.data); // until now there was no connection: that is no stall
     }
 }
 
@@ -153,7 +153,8 @@ static void await_next(struct phi_link *link, struct phi_rail *rail)
 {
     static const char why[] = "its greetings cannot be received any more";
 
-    if (phi_rail_await(link, (uint32_t)(rail - link->rails)) && !phi_rail_give_up(link, rail, why))
+    if (phi_rail_await(link, (uint32_t)(rail - link->rails.list)) &&
+        !phi_rail_give_up(link, rail, why))
         phi_link_fail(link, -ECONNRESET, why);
 }
 
@@ -173,14 +174,14 @@ void phi_rail_dropped(struct phi_link *link, const struct phi_net_op *op)
 
 static void greets(struct phi_link *link, struct phi_rail *rail)
 {
-    if (!rail->greets && rail < link->rails + link->rails_used)
-        link->ungreeted--;
+    if (!rail->greets && rail < link->rails.list + link->rails.used)
+        link->rails.ungreeted--;
     rail->greets = true;
 }
 
 bool phi_rail_give_up(struct phi_link *link, struct phi_rail *rail, const char *why)
 {
-    if (rail == link->rails || rail->ready)
+    if (rail == link->rails.list || rail->ready)
         return false;
     if (!rail->given_up)
         phi_log(link->net->report, PH_LOG_WARN, "no data goes over %s with rank %d: %s",
@@ -193,7 +194,8 @@ bool phi_rail_give_up(struct phi_link *link, struct phi_rail *rail, const char *
 // Each rail for itself: one that cannot connect holds up no other.
 static ssize_t greet(struct phi_link *link, struct phi_rail *rail)
 {
-    const bool late = link->rails[0].ready && phi_now() - link->reached > GIVE_UP_MS * PHI_MS;
+    const bool late =
+        link->rails.list[0].ready && phi_now() - link->rails.reached > GIVE_UP_MS * PHI_MS;
     ssize_t rc = phi_rail_send(rail, link->buffers->nothing, 8, &rail->greeting);
 
     if (rc == 0)
@@ -207,8 +209,8 @@ void phi_rails_greet(struct phi_link *link)
 {
     bool refused = false;
 
-    for (uint32_t i = 0; link->connected && i < link->rails_used; i++) {
-        ssize_t rc = link->rails[i].greets ? 0 : greet(link, &link->rails[i]);
+    for (uint32_t i = 0; link->connected && i < link->rails.used; i++) {
+        ssize_t rc = link->rails.list[i].greets ? 0 : greet(link, &link->rails.list[i]);
 
         refused = refused || rc == -FI_EAGAIN;
         if (rc && rc != -FI_EAGAIN) {
@@ -217,7 +219,7 @@ void phi_rails_greet(struct phi_link *link)
         }
     }
     if (refused)
-        phi_was_refused(&link->greetings);
+        phi_was_refused(&link->patience.greetings);
     else
-        phi_was_taken(&link->greetings);
+        phi_was_taken(&link->patience.greetings);
 }

@@ -84,7 +84,7 @@ static bool free_slots(struct phi_lane *lane)
 // it. That they do was looked at for writes of up to a part.
 static bool may_be_loose(const struct phi_lane *lane)
 {
-    return PHI_STAGE_HEAD + (size_t)lane->chunk <= lane->link->net->part &&
+    return PHI_STAGE_HEAD + (size_t)lane->chunk <= lane->link->net->provider.part &&
            phi_route_in_order(&lane->link->staging.route);
 }
 
@@ -174,7 +174,7 @@ static ssize_t write_slot(struct phi_lane *lane, uint32_t record, const struct p
     rma.offset = lane->params.offset + (uint64_t)(slot_at(lane, record) - lane->params.slots);
     rc = phi_rail_post(link, &rma, &lane->ops[phi_lane_slot(record - 1)].op);
     if (rc == 0) {
-        link->flying++;
+        link->ops.flying++;
         link->staging.writing++;
     }
     return rc;
@@ -245,11 +245,11 @@ static ssize_t send_credit(struct phi_lane *lane, uint32_t count)
                                 .tells = true,
                                 .immediate = encode(lane, count),
                                 .loose = true};
-    struct phi_net_op *op = phi_op_free(link->posts, PHI_POSTS);
+    struct phi_net_op *op = phi_op_free(link->ops.posts, PHI_POSTS);
     ssize_t rc = op ? phi_rail_post(link, &rma, op) : (ssize_t)-FI_EAGAIN;
 
     if (rc == 0) {
-        link->posting++;
+        link->ops.posting++;
         lane->sent += count;
     }
     return rc;
@@ -348,9 +348,10 @@ static bool retire(struct phi_lane *lane)
 
 void phi_staging_take(struct phi_net *net)
 {
-    if (atomic_load_explicit(&net->kicked, memory_order_relaxed) == NULL)
+    if (atomic_load_explicit(&net->proxy.kicked, memory_order_relaxed) == NULL)
         return;
-    struct phi_lane *lane = atomic_exchange_explicit(&net->kicked, NULL, memory_order_acquire);
+    struct phi_lane *lane =
+        atomic_exchange_explicit(&net->proxy.kicked, NULL, memory_order_acquire);
 
     while (lane) {
         struct phi_lane *next = lane->kicked;
@@ -360,7 +361,7 @@ void phi_staging_take(struct phi_net *net)
             lane->active = true;
             lane->next = lane->link->staging.active;
             lane->link->staging.active = lane;
-            net->lanes++;
+            net->proxy.lanes++;
         }
         lane->moved_at = phi_now();
         lane = next;
@@ -390,7 +391,7 @@ bool phi_staging_go(struct phi_link *link)
             assure(lane);
         if (link->carries && quiet && retire(lane)) {
             lane->active = false;
-            link->net->lanes--;
+            link->net->proxy.lanes--;
             *at = lane->next;
         } else {
             at = &lane->next;
@@ -423,7 +424,7 @@ void phi_record_completed(struct phi_link *link, struct phi_net_op *op)
     struct phi_record_op *record = (struct phi_record_op *)op;
     struct phi_lane *lane = record->lane;
 
-    link->flying--;
+    link->ops.flying--;
     link->staging.writing--;
     if (record->assures && (int32_t)(record->record - lane->assured) > 0)
         lane->assured = record->record;
@@ -528,7 +529,7 @@ int phi_link_stage(struct phi_link *link, const struct phi_staging_params *param
     if (!rc)
         rc = phi_region_register(link, IN_ID, &into, FI_REMOTE_WRITE);
     if (!rc && !phi_link_target(link, IN_ID, in))
-        rc = phi_fail(net->report, -EIO, "%s gives no key for slots", net->name);
+        rc = phi_fail(net->report, -EIO, "%s gives no key for slots", net->provider.name);
     if (rc)
         return rc;
     phi_net_lock(net);
@@ -563,7 +564,7 @@ void phi_link_staging_shut(struct phi_link *link)
 
         link->staging.active = lane->next;
         lane->active = false;
-        link->net->lanes--;
+        link->net->proxy.lanes--;
     }
     link->staging.writing = 0;
 }
@@ -629,7 +630,7 @@ static void unlist(struct phi_lane *lane)
     while (*at != lane)
         at = &(*at)->next;
     *at = lane->next;
-    lane->link->net->lanes--;
+    lane->link->net->proxy.lanes--;
 }
 
 void phi_lane_close(struct phi_lane *lane)
@@ -667,13 +668,13 @@ void phi_lane_kick(struct phi_lane *lane)
     // seq_cst: pairs with retire().
     if (atomic_exchange(&lane->awaiting, 1))
         return;
-    first = atomic_load_explicit(&net->kicked, memory_order_relaxed);
+    first = atomic_load_explicit(&net->proxy.kicked, memory_order_relaxed);
     do
         lane->kicked = first;
-    while (!atomic_compare_exchange_weak(&net->kicked, &first, lane));
+    while (!atomic_compare_exchange_weak(&net->proxy.kicked, &first, lane));
     // seq_cst: pairs with the proxy's store of asleep and look at the kicked.
-    if (atomic_load(&net->asleep))
-        phi_wake_ring(net->wake.ring);
+    if (atomic_load(&net->proxy.asleep))
+        phi_wake_ring(net->proxy.wake.ring);
 }
 
 static bool is_sent(struct phi_lane *lane)

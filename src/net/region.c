@@ -25,7 +25,7 @@ static int bind_endpoint(const struct phi_net *net, struct fid_ep *ep, struct fi
 {
     int rc = 0;
 
-    if (net->mr_mode & FI_MR_ENDPOINT) {
+    if (net->provider.mr_mode & FI_MR_ENDPOINT) {
         rc = fi_mr_bind(*mr, &ep->fid, 0);
         if (!rc)
             rc = fi_mr_enable(*mr);
@@ -70,7 +70,7 @@ int phi_region_open(struct phi_net *net, const struct phi_rail *rail,
     int rc = -FI_ENOKEY;
 
     for (int i = 0; i < KEY_TRIES && rc == -FI_ENOKEY; i++) {
-        uint64_t key = net->mr_mode & FI_MR_PROV_KEY ? 0 : random_key(nic);
+        uint64_t key = net->provider.mr_mode & FI_MR_PROV_KEY ? 0 : random_key(nic);
 
         if (memory->on_device)
             rc = register_device(nic, memory, access, key, mr);
@@ -93,11 +93,12 @@ static int open_region(struct phi_link *link, struct phi_net_region *region,
                        const struct phi_net_memory *memory, uint64_t access)
 {
     const struct phi_net *net = link->net;
-    const uint32_t count = net->mr_mode & FI_MR_ENDPOINT ? link->rails_open : net->nic_count;
+    const uint32_t count =
+        net->provider.mr_mode & FI_MR_ENDPOINT ? link->rails.open : net->nic_count;
     int rc = 0;
 
     for (uint32_t i = 0; i < count && !rc; i++) {
-        rc = phi_region_open(link->net, &link->rails[i], memory, access, &region->mr[i]);
+        rc = phi_region_open(link->net, &link->rails.list[i], memory, access, &region->mr[i]);
         region->count += rc == 0;
     }
     return rc;
@@ -175,7 +176,7 @@ static struct fid_mr *mr_of(const struct phi_net_region *region, uint32_t rail)
 static bool take_keys(const struct phi_link *link, const struct phi_net_region *region,
                       struct phi_net_target *target)
 {
-    target->rails = (uint8_t)(region->count > 1 ? link->rails_open : 1);
+    target->rails = (uint8_t)(region->count > 1 ? link->rails.open : 1);
     for (uint32_t i = 0; i < target->rails; i++) {
         target->keys[i] = fi_mr_key(mr_of(region, i));
         if (target->keys[i] == FI_KEY_NOTAVAIL)
@@ -190,8 +191,10 @@ static bool fill_target(const struct phi_link *link, const struct phi_net_region
 {
     const struct phi_net *net = link->net;
 
-    *target = (struct phi_net_target){.base = net->mr_mode & FI_MR_VIRT_ADDR ? region->base : 0};
-    return net->mr_mode & FI_MR_RAW ? take_raw(region, target) : take_keys(link, region, target);
+    *target =
+        (struct phi_net_target){.base = net->provider.mr_mode & FI_MR_VIRT_ADDR ? region->base : 0};
+    return net->provider.mr_mode & FI_MR_RAW ? take_raw(region, target)
+                                             : take_keys(link, region, target);
 }
 
 bool phi_link_target(struct phi_link *link, uint32_t id, struct phi_net_target *target)
@@ -343,7 +346,7 @@ static int fill_route(struct phi_link *link, const struct phi_net_region *region
     int rc = target->raw_size > 0 && !target->mapped ? map_raw(link, target) : 0;
     const uint64_t key = target->mapped ? target->mapped->key : target->keys[0];
 
-    for (uint32_t i = 0; i < link->rails_used; i++) {
+    for (uint32_t i = 0; i < link->rails.used; i++) {
         route->rails[i].desc = fi_mr_desc(mr_of(region, i));
         route->rails[i].key = i > 0 && i < target->rails ? target->keys[i] : key;
     }
@@ -393,7 +396,7 @@ int phi_route_lend(const struct phi_route *route, uint32_t id, void *memory, siz
     *lent = *route;
     for (uint32_t i = 0; i < PHI_NET_RAILS_MAX; i++)
         lent->rails[i].desc = NULL;
-    if (!(net->mr_mode & FI_MR_LOCAL))
+    if (!(net->provider.mr_mode & FI_MR_LOCAL))
         return 0;
     if (!phi_net_trylock(net))
         return -EAGAIN;
@@ -401,7 +404,7 @@ int phi_route_lend(const struct phi_route *route, uint32_t id, void *memory, siz
         region = find(link, id);
     else
         rc = -ECONNRESET;
-    for (uint32_t i = 0; region && i < link->rails_used; i++)
+    for (uint32_t i = 0; region && i < link->rails.used; i++)
         lent->rails[i].desc = fi_mr_desc(mr_of(region, i));
     pthread_mutex_unlock(&net->lock);
     if (rc || region)

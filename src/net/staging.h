@@ -41,16 +41,16 @@ uint32_t phi_net_chunk(const struct phi_net *net);
 // offset says where in the peer's `in` its slots are. Incoming: offset is not used.
 //
 // Of bells, where like has no bytes: one lane for each direction, whose records say what is to be
-// moved over `route`, which is copied, and which post follows. The peer has no part in it; where it has
-// put its slots over them what they say is its word, so nothing is moved but what lies in the buffer
-// of this end, [local, local + local_size). When the link ends, all that was rung and has not landed is over, after `broken` was set,
-// and `undone` where some of it was to be copied.
+// moved over `route`, which is copied, and which post follows. The peer has no part in it; where it
+// has put its slots over them what they say is its word, so nothing is moved but what lies in the
+// buffer of this end, [local, local + local_size). When the link ends, all that was rung and has
+// not landed is over, after `broken` was set, and `undone` where some of it was to be copied.
 struct phi_lane_params {
     uint32_t line;
     uint8_t life; // of the line
     uint8_t word; // 0 or 1
     bool outgoing;
-    uint64_t like; // PHI_STAGE_LIKE
+    uint64_t like;                  // PHI_STAGE_LIKE
     struct phi_stage_lane *control; // all zero
     uint8_t *slots;
     uint64_t offset;
@@ -79,8 +79,8 @@ void phi_lane_close(struct phi_lane *lane);
 void phi_lane_kick(struct phi_lane *lane);
 
 // phi_lane_rests: whether all records filled here were emptied there, or all that came were emptied
-// here and the peer was told, or all bells have landed. of_use false: the channel has ended. Then it is enough that nothing
-// is on its way from here: what was not taken is nobody's.
+// here and the peer was told, or all bells have landed. of_use false: the channel has ended. Then
+// it is enough that nothing is on its way from here: what was not taken is nobody's.
 bool phi_lane_rests(struct phi_lane *lane, bool of_use);
 
 #endif

@@ -16,28 +16,28 @@ int phi_net_fail(struct phi_net *net, int rc, const char *call)
     // Providers do not always say what they lack.
     int lack = rc == -FI_ENOMEM ? -ENOMEM : phi_descriptors_lack(1);
 
-    return phi_fail(net->report, lack ? lack : -EIO, "%s of %s: %s", call, net->name,
+    return phi_fail(net->report, lack ? lack : -EIO, "%s of %s: %s", call, net->provider.name,
                     lack ? ph_strerror(lack) : phi_net_error(net, rc));
 }
 
 const struct phi_net_wire *phi_net_wire(const struct phi_net *net)
 {
-    return &net->wire;
+    return &net->provider.wire;
 }
 
 const char *phi_net_name(const struct phi_net *net)
 {
-    return net->name;
+    return net->provider.name;
 }
 
 const char *phi_net_address(const struct phi_net *net)
 {
-    return net->address;
+    return net->provider.address;
 }
 
 bool phi_net_hmem(const struct phi_net *net)
 {
-    return net->hmem;
+    return net->provider.hmem;
 }
 
 bool phi_net_dmabuf(const struct phi_net *net)
@@ -88,8 +88,8 @@ void phi_link_fail(struct phi_link *link, int code, const char *why)
 {
     if (!link->open)
         return;
-    snprintf(link->why, sizeof(link->why), "%s", why);
-    link->failure = code;
+    snprintf(link->failing.why, sizeof(link->failing.why), "%s", why);
+    link->failing.code = code;
     link->open = link->carries = false;
 }
 
@@ -98,10 +98,11 @@ void phi_link_fail(struct phi_link *link, int code, const char *why)
 
 void phi_link_doubt(struct phi_link *link, const char *why)
 {
-    if (!link->carries || link->doubt)
+    if (!link->carries || link->failing.doubt)
         return;
-    link->doubt = phi_deadline(link->rank < 0 ? 0 : DOUBT_MS); // of a probe: it has no words
-    snprintf(link->doubted, sizeof(link->doubted), "%s", why);
+    // of a probe: it has no words
+    link->failing.doubt = phi_deadline(link->rank < 0 ? 0 : DOUBT_MS);
+    snprintf(link->failing.doubted, sizeof(link->failing.doubted), "%s", why);
     if (link->rank >= 0)
         phi_log(link->net->report, PH_LOG_INFO, "data does not go to or from rank %d any more: %s",
                 link->rank, why);

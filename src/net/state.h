@@ -141,47 +141,86 @@ struct phi_link_flush {
     uint32_t frames;
 };
 
-struct phi_link {
-    struct phi_net *net;
-    struct phi_link *next;
-    int rank;
-    struct phi_mirror mirror;
-    bool open;               // false: ended, or failed
-    bool carries;            // data; false: ended, failed, or cut
-    int failure;             // the code of phi_link_fail, until the link is ended for it; or 0
-    int64_t doubt;           // data fails: until then the peer may say why; or 0
-    char doubted[160];       // ... as the provider put it
+// How a link came to fail, or may.
+struct phi_failing {
+    int code;          // of phi_link_fail, until the link is ended for it; or 0
+    int64_t doubt;     // data fails: until then the peer may say why; or 0
+    char doubted[160]; // ... as the provider put it
+    _Atomic int lost;  // the code for which the link was ended
+    char why[160];
+};
+
+// The endpoints of a link.
+struct phi_rails {
     struct phi_rail control; // stores and messages
-    struct phi_rail rails[PHI_NET_RAILS_MAX];
-    uint32_t rails_open, rails_used; // used: what the peer has, too
-    uint32_t turn;                   // of the rails
-    uint32_t ungreeted;              // so many of those in use do not yet `greet`
-    int64_t reached;                 // when the first one's greeting was delivered
-    struct phi_port ports[PHI_NET_RAILS_MAX];
-    int64_t came;                         // when something did
+    struct phi_rail list[PHI_NET_RAILS_MAX];
+    uint32_t open, used; // used: what the peer has, too
+    uint32_t turn;
+    uint32_t ungreeted; // so many of those in use do not yet `greet`
+    int64_t reached;    // when the first one's greeting was delivered
+};
+
+// What both ends call their endpoints, and each other.
+struct phi_names {
     uint8_t address[PHI_NET_ADDRESS_MAX]; // all, and our token
     size_t address_size;
     uint8_t peers_address[PHI_NET_ADDRESS_MAX]; // of as many rails as it has, each of so many bytes
     size_t peers_name_size, peers_names;
     uint64_t token, peers_token; // what frames from the peer, and to it, have
     bool disturbed;              // some without came
-    bool connected;
-    _Atomic int lost; // the failure for which it was ended
-    char why[160];
-    struct phi_link_buffers *buffers;
+};
+
+// Operations that the provider has, or may be given.
+struct phi_link_ops {
     struct phi_net_op sends[PHI_SENDS], receives[PHI_RECEIVES], posts[PHI_POSTS], parts[PHI_PARTS];
     uint32_t sending, posting, flying; // of sends, posts and parts
     uint64_t numbered;                 // the last number of an operation
-    uint64_t posts_sent, posts_come;   // immediate data
-    uint64_t posts_due;                // as many had gone before the newest frame that came
-    int64_t stalled; // since then nothing can be sent although nothing is on its way, or 0
+};
+
+// Posts, by their immediate data.
+struct phi_post_counts {
+    uint64_t sent, come;
+    uint64_t due; // as many had gone before the newest frame that came
+};
+
+struct phi_patiences {
     struct phi_patience messages, data, greetings;
-    struct phi_move *moves, **moves_end; // posted
-    bool due;                            // one of them has parts to be posted
-    struct phi_arrival *arrivals;        // by line, side and word
-    bool holds;                          // a post that waits for another one
-    uint32_t held;
-    struct phi_route held_route;
+    int64_t stalled; // since then nothing can be sent although nothing is on its way, or 0
+};
+
+// Moves that are posted.
+struct phi_moves {
+    struct phi_move *first, **end;
+    bool due; // one of them has parts to be posted
+};
+
+// A post that waits for another one.
+struct phi_waiting_post {
+    bool any;
+    uint32_t index;
+    struct phi_route route;
+};
+
+struct phi_link {
+    struct phi_net *net;
+    struct phi_link *next;
+    int rank;
+    bool open;    // false: ended, or failed
+    bool carries; // data; false: ended, failed, or cut
+    bool connected;
+    struct phi_mirror mirror;
+    struct phi_failing failing;
+    struct phi_rails rails;
+    struct phi_port ports[PHI_NET_RAILS_MAX];
+    int64_t came; // when something did
+    struct phi_names names;
+    struct phi_link_buffers *buffers;
+    struct phi_link_ops ops;
+    struct phi_post_counts counts;
+    struct phi_patiences patience;
+    struct phi_moves moves;
+    struct phi_arrival *arrivals; // by line, side and word
+    struct phi_waiting_post hold;
     struct phi_log_buffer out, in;
     struct phi_net_region *regions;
     struct phi_raw_key *raw_keys;
@@ -196,40 +235,49 @@ struct phi_nic {
     struct fid_domain *domain;
 };
 
+// What is known of the provider that was chosen, and how it is used.
+struct phi_provider {
+    struct phi_net_wire wire;
+    char name[160], address[INET6_ADDRSTRLEN];
+    uint64_t mr_mode;
+    size_t part;   // most bytes of one RMA operation
+    bool in_order; // writes of one endpoint come in the order in which they are posted
+    // FI_DELIVERY_COMPLETE, or 0: of a write of nothing the provider does not tell that.
+    uint64_t told;
+    uint32_t rails; // of each link, by turns on the NICs; at least one for each
+    bool devices;   // memory of devices is to be registered,
+    bool hmem;      // ... and the provider takes it
+    struct phi_pci_place near;
+    bool flush_reads;
+    int message_ring, store_ring;
+    char missed[256]; // the best candidate that was tried in vain, and why
+};
+
+// The thread that polls where nobody else does, and the lanes that it serves.
+struct phi_proxy {
+    pthread_t thread;
+    bool started;
+    _Atomic bool stop;
+    struct phi_wake wake;
+    _Atomic uint64_t polls;            // by others
+    _Atomic(struct phi_lane *) kicked; // not yet among their links' active ones
+    _Atomic uint32_t asleep;           // so that a kick has to wake it
+    uint32_t lanes;                    // active ones
+};
+
 struct phi_net {
     struct phi_report *report;
     const struct phi_config *config;
     const struct phi_libfabric *library;
     struct phi_nic nics[PHI_NET_RAILS_MAX]; // alike; stores and messages go over the first
     uint32_t nic_count;
-    struct phi_net_wire wire;
-    char name[160], address[INET6_ADDRSTRLEN];
-    uint64_t mr_mode;
-    size_t part;   // most bytes of one RMA operation
-    bool in_order; // writes of one endpoint come in the order in which they are posted
-    uint64_t
-        told; // FI_DELIVERY_COMPLETE, or 0: of a write of nothing the provider does not tell that
-    uint32_t rails; // of each link, by turns on the NICs; at least one for each
-    bool devices;   // memory of devices is to be registered,
-    bool hmem;      // ... and the provider takes it
-    struct phi_pci_place near;
-    bool flush_reads;
+    struct phi_provider provider;
     struct phi_flusher *flusher; // NULL: the driver is not asked
-    int message_ring, store_ring;
-    char missed[256]; // the best candidate that was tried in vain, and why
 
     pthread_mutex_t lock;     // guards the links and all calls of the provider
     _Atomic uint32_t waiting; // threads that wait for the lock: who only tries leaves it to them
     struct phi_link *links;
-    _Atomic uint64_t polls; // by others than the proxy
-    pthread_t proxy;
-    bool started;
-    _Atomic bool stop;
-    struct phi_wake wake; // of the proxy
-
-    _Atomic(struct phi_lane *) kicked; // not yet among their links' active ones
-    _Atomic uint32_t asleep;           // the proxy, so that a kick has to wake it
-    uint32_t lanes;                    // active ones
+    struct phi_proxy proxy;
 };
 
 // The lock. Threads that poll try it again and again: without `waiting` one that waits for it could
@@ -251,11 +299,11 @@ static inline bool phi_net_trylock(struct phi_net *net)
 
 // phi_link_fail only marks a link that the provider or the peer has given up: with a code and a
 // sentence, of which the first ones count. From then on it is not open and carries nothing: nothing
-// is posted and nothing further is read any more. But its endpoints, regions, moves and lanes stay as they
-// are, for the callers that are amid their work with them. link.c ends the link: each function
-// there that calls what may fail a link ends it before the lock is free again. Other files call
-// that only from below, or by phi_link_poll and phi_link_calm. So whoever takes the lock finds no
-// link that has failed and has not ended.
+// is posted and nothing further is read any more. But its endpoints, regions, moves and lanes stay
+// as they are, for the callers that are amid their work with them. link.c ends the link: each
+// function there that calls what may fail a link ends it before the lock is free again. Other files
+// call that only from below, or by phi_link_poll and phi_link_calm. So whoever takes the lock finds
+// no link that has failed and has not ended.
 void phi_link_fail(struct phi_link *link, int code, const char *why);
 // phi_link_doubt: an operation of data has failed. The peer may have closed its end of the data
 // (phi_link_cut), and what it says of that is on its way as a message: nothing is posted any more

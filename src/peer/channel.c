@@ -5,12 +5,12 @@
 #include <errno.h>
 
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 
 int phi_device_channel_busy(const struct ph_channel *channel, const char *what)
 {
-    const uint32_t n = atomic_load(&channel->uses.devices);
-    return phi_fail(channel->peers->report, -EBUSY,
+    const uint32_t n = atomic_load(&channel->live.uses.devices);
+    return phi_fail(channel->self->report, -EBUSY,
                     "%s: operation %llu with rank %d has %u device channel%s "
                     "(ph_channel_device_release)",
                     what, (unsigned long long)channel->op_id, channel->peer->rank, n,
@@ -19,12 +19,12 @@ int phi_device_channel_busy(const struct ph_channel *channel, const char *what)
 
 bool phi_channel_active(const struct ph_channel *channel, bool outgoing)
 {
-    return outgoing ? channel->protocol_out == PH_PROTOCOL_PUT
-                    : channel->protocol_in == PH_PROTOCOL_GET;
+    return outgoing ? channel->fixed.protocol[1] == PH_PROTOCOL_PUT
+                    : channel->fixed.protocol[0] == PH_PROTOCOL_GET;
 }
 
 bool phi_revoke_drained(const struct ph_channel *channel)
 {
-    struct phi_executor *executor = channel->peers->executor;
-    return executor->ops->drained(executor, (struct phi_uses *)&channel->uses, NULL, 0);
+    struct phi_executor *executor = channel->self->executor;
+    return executor->ops->drained(executor, (struct phi_uses *)&channel->live.uses, NULL, 0);
 }

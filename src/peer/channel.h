@@ -17,7 +17,7 @@
 struct phi_key;
 struct phi_lane;
 struct phi_peer;
-struct phi_peers;
+struct phi_self;
 struct phi_remote_export;
 struct phi_stage_lane;
 
@@ -29,7 +29,7 @@ struct phi_flag_table {
 
 // Where an end's flags are (lane/flag_memory.h), as this device knows them; 0: it has none.
 struct phi_flag_end {
-    uint64_t lanes; // of all lines
+    uint64_t lanes;                       // of all lines
     uint64_t slots[PHI_WORD_COUNT], wide; // of the channel's
 };
 
@@ -53,87 +53,115 @@ struct phi_stage_end {
     uint64_t slots_seen[2][PHI_WORD_COUNT];
 };
 
-struct ph_channel {
-    struct phi_peers *peers;
-    struct phi_peer *peer;
-    struct phi_key *key; // NULL: retired
-    struct ph_channel *next;
-    struct ph_channel **link; // what points to it in the list of the peer's channels
-    uint64_t op_id;
-    uint32_t handles; // of the application
-    bool retired;     // of peer->husks
-    bool spent;       // of peer->spent, by
-    bool asked;       // the peer is asked about it, as one of those
-    struct ph_channel *spent_next;
-    int64_t spent_pinned; // when its flags were first found not at rest, or 0
-    uint32_t look;        // number of the look for room that has seen it
-    uint64_t used;        // number of the exchange call that returned it last
-    uint32_t mine_number, theirs_number;
+// One end of a channel: its buffer, and where its words and flags are. Both ends have the same
+// members; what this rank does not know of the peer's is 0.
+struct phi_channel_end {
+    uint32_t number;  // of the buffer (peer/keys.h)
+    uint8_t kind;     // of its memory: enum phi_kind
+    uint8_t reach;    // enum phi_reason: of this end's import of the other's buffer
+    bool zero_sm;     // PH_ZERO_SM: this end launches no kernel for the channel
+    uint8_t *address; // in this process; NULL: no import here
+    size_t size;
+    struct phi_line *line;
+    uint64_t line_device; // of the line, or 0
+    struct phi_flag_end flags;
+};
+
+// Written by the exchange that made the channel, and never again: the data path reads it without
+// the lock.
+struct phi_channel_fixed {
     uint32_t index; // of the lines
     uint8_t role;
-    bool unbound; // its buffers are bounce buffers: calls name their memory
-    bool zero_sm; // PH_ZERO_SM: this end launches no kernel for it
-    bool zero_sm_there; // the peer's end does not
-    bool ring[2]; // ... by outgoing: which are rings
-    bool self;    // unbound, of this rank to itself (peer/self.h): it has no buffers
-    uint8_t protocol_out, protocol_in; // enum ph_protocol; 0 without the direction
-    uint8_t reach, reached;            // enum phi_reason: of this end's import, of the peer's
-    uint8_t local_kind, remote_kind;
+    uint8_t life;  // of the line; over the net
+    bool unbound;  // its buffers are bounce buffers: calls name their memory
+    bool loopback; // unbound, of this rank to itself (peer/loopback.h): it has no buffers
     bool by_net;
-    uint8_t life;               // of the line; over the net
+    // both buffers lie in devices that no bus is known to join, and this end has flags
+    bool linked;
+    bool ring[2];        // unbound, by outgoing: which directions are rings
+    uint8_t protocol[2]; // enum ph_protocol, by outgoing; 0 without the direction
+    struct phi_channel_end own, theirs;
+    struct phi_flag_table table[2]; // by outgoing
+    // over the net: to the peer's buffer; no link: this end does not reach it
+    struct phi_route route;
     struct phi_stage_end stage; // over the net, where a device is involved
-    struct phi_route
-        route; // over the net: to the peer's buffer; no link: this end does not reach it
-    uint8_t *local, *remote; // remote NULL: no import here
-    size_t local_size, remote_size;
     // Of an unbound one: where the area begins that this end fills, in its own bounce buffer; most
     // bytes of a message that go at once.
     size_t area, part;
-    uint64_t local_base;                     // of the allocation
-    struct phi_remote_export *remote_export; // NULL: closed
-    uint64_t remote_offset;                  // in it
-    bool let_go;                      // revoked, and nothing will be posted for this end any more
-    struct phi_net_told told_by_then; // ... over the net
+    uint64_t local_base;    // of the own buffer's allocation
+    uint64_t remote_offset; // of the peer's buffer in its allocation
+};
+
+// The message of an unbound channel whose turn it is, by direction, of which one thread calls.
+struct phi_turn {
+    size_t at;   // its place in the list of a group, or PHI_NO_TURN
+    size_t next; // before this no other one comes
+    size_t part;
+};
+
+#define PHI_NO_TURN SIZE_MAX
+
+// What the data path changes: atomics, without the lock.
+struct phi_channel_live {
+    _Atomic int status; // 0 or why it cannot be used
+    // of the end of a channel alone; written before `status`, read behind it
+    char why[160];
     _Atomic uint32_t awaited; // words that this end has ever waited for: bit outgoing * 2 + word
     _Atomic uint32_t lifted;  // likewise: words that were set for waits that nobody will answer
     _Atomic uint32_t undone;  // 1: an operation of this end has left out some of its work
     // Copies of this end from the peer's buffer, and how many of these are known to be over while
     // the peer had that as it was.
     _Atomic uint32_t reads, reads_whole;
-    struct phi_line *mine, *theirs_line;
-    uint64_t mine_device, theirs_device; // of the lines, or 0
-    uint32_t flag_parts; // of which both ends have confirmed that they have both, a bit for each
-    struct phi_flag_end flags_own, flags_peer;
-    struct phi_flag_table table[2]; // by outgoing
-    bool linked; // both buffers lie in devices that no bus is known to join, and this end has flags
     _Atomic uint32_t flagged; // 1: this end has used its flags
-    _Atomic uint32_t inside; // calls between what they enqueue and their kick: its lanes, staged or
-                             // by flags, stay so long
-    _Atomic uint32_t lost;   // 1: what it did with them was not all counted
-    _Atomic uint32_t leaves; // go words given for copies that have not arrived
-    _Atomic int status;      // 0 or why it cannot be used
-    struct phi_abort {
-        int code;        // 0: not ended alone
-        bool sent;       // the peer was told
-        bool heard;      // the peer's end has ended as well, as it says
-        bool over;       // nothing is left to be done
-        int64_t tell_at; // when to tell the peer
-    } abort;
-    char why[160]; // of such an end; before `status`
-    _Atomic uint32_t posted; // bit 0: outgoing, bit 1: incoming: a post awaits its complete
+    // calls between what they enqueue and their kick: its lanes, staged or by flags, stay so long
+    _Atomic uint32_t inside;
+    _Atomic uint32_t lost;         // 1: what it did with them was not all counted
+    _Atomic uint32_t leaves;       // go words given for copies that have not arrived
+    _Atomic uint32_t posted;       // bit 0: outgoing, bit 1: incoming: a post awaits its complete
     _Atomic size_t posted_size[2]; // by outgoing: of that post
     _Atomic uint32_t grouped;      // scratch of ph_group: kinds seen, by direction
     _Atomic size_t tells;          // ... and the place of the signal in its list, if it has one
-    // ... of unbound ones, by direction, of which one thread calls: the message whose turn it is.
-    struct phi_turn {
-        size_t at;   // its place in the list, or PHI_NO_TURN
-        size_t next; // before this no other one comes
-        size_t part;
-    } turn[2];
-    struct phi_uses uses;          // of both buffers and of the words by this end's streams
+    struct phi_turn turn[2];
+    struct phi_uses uses; // of both buffers and of the words by this end's streams
 };
 
-#define PHI_NO_TURN SIZE_MAX
+// The end of a channel alone; of release/abort.c.
+struct phi_abort {
+    int code;        // 0: not ended alone
+    bool sent;       // the peer was told
+    bool heard;      // the peer's end has ended as well, as it says
+    bool over;       // nothing is left to be done
+    int64_t tell_at; // when to tell the peer
+};
+
+// Under the lock of self.
+struct phi_channel_kept {
+    struct phi_key *key; // NULL: retired
+    struct ph_channel *next;
+    struct ph_channel **link; // what points to it in the list of the peer's channels
+    uint32_t handles;         // of the application
+    uint32_t look;            // number of the look for room that has seen it
+    uint64_t used;            // number of the exchange call that returned it last
+    bool retired;             // of peer->channels.retired
+    bool spent;               // of peer->channels.spent, by
+    bool asked;               // the peer is asked about it, as one of those
+    bool let_go;              // revoked, and nothing will be posted for this end any more
+    struct ph_channel *spent_next;
+    int64_t spent_pinned;                    // when its flags were first found not at rest, or 0
+    struct phi_remote_export *remote_export; // NULL: closed
+    struct phi_net_told told_by_then;        // posts over the net by the time it was let go
+    uint32_t flag_parts; // of which both ends have confirmed that they have both, a bit for each
+    struct phi_abort abort;
+};
+
+struct ph_channel {
+    struct phi_self *self;
+    struct phi_peer *peer;
+    uint64_t op_id;
+    struct phi_channel_fixed fixed;
+    struct phi_channel_live live;
+    struct phi_channel_kept kept;
+};
 
 // One call on one direction of a channel.
 struct phi_channel_call {
@@ -145,7 +173,7 @@ struct phi_channel_call {
         void *data;          // of an unbound channel: the message's part in the caller's memory
     };
     size_t remote_offset, size; // of an unbound channel: the part's place in the message
-    bool told; // of a get: a signal behind it, of the same group, tells of it
+    bool told;                  // of a get: a signal behind it, of the same group, tells of it
     union {
         size_t message; // of an unbound channel: the size of the whole message
         void *to;       // of one of this rank to itself: where it goes

@@ -5,23 +5,23 @@
 
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 #include "rules/agreement.h"
 #include "transport/bounce.h"
 
-struct phi_local_export *phi_export_find(struct phi_peers *peers, uint64_t id)
+struct phi_local_export *phi_export_find(struct phi_self *self, uint64_t id)
 {
-    for (uint32_t i = peers->exports_count; i-- > 0;)
-        if (peers->exports[i]->id == id)
-            return peers->exports[i];
+    for (uint32_t i = self->exports.count; i-- > 0;)
+        if (self->exports.live[i]->id == id)
+            return self->exports.live[i];
     return NULL;
 }
 
-void phi_exports_forget(struct phi_peers *peers, int rank)
+void phi_exports_forget(struct phi_self *self, int rank)
 {
-    for (uint32_t i = 0; i < peers->exports_count; i++)
-        peers->exports[i]->sent[rank] = 0;
+    for (uint32_t i = 0; i < self->exports.count; i++)
+        self->exports.live[i]->sent[rank] = 0;
 }
 
 void phi_export_free(struct phi_local_export *e)
@@ -32,54 +32,56 @@ void phi_export_free(struct phi_local_export *e)
     free(e);
 }
 
-void phi_release_unused(struct phi_peers *peers, struct phi_local_export *e)
+void phi_release_unused(struct phi_self *self, struct phi_local_export *e)
 {
-    for (uint32_t i = 0; i < peers->exports_count; i++) {
-        if (peers->exports[i] != e)
+    for (uint32_t i = 0; i < self->exports.count; i++) {
+        if (self->exports.live[i] != e)
             continue;
-        peers->exports[i] = peers->exports[--peers->exports_count];
-        e->next = peers->ended;
-        peers->ended = e;
-        phi_service_wake(peers); // tells those that may map it
+        self->exports.live[i] = self->exports.live[--self->exports.count];
+        e->next = self->exports.ended;
+        self->exports.ended = e;
+        phi_service_wake(self); // tells those that may map it
         return;
     }
 }
 
 void phi_key_disown(struct phi_key *key)
 {
-    for (uint32_t i = 0; i < key->own_count; i++) {
-        struct phi_own_buffer *own = &key->own[i];
+    for (uint32_t i = 0; i < key->own.count; i++) {
+        struct phi_own_buffer *own = &key->own.list[i];
         own->export_->entries--;
         own->export_->buffers -= own->released ? 0 : 1;
         if (own->unbound && own->export_->buffers == 0) // nobody else gives it back
-            phi_release_unused(key->peer->peers, own->export_);
+            phi_release_unused(key->peer->self, own->export_);
     }
-    key->own_count = 0;
+    key->own.count = 0;
 }
 
-bool phi_export_held(const struct phi_peers *peers, const struct phi_local_export *e)
+bool phi_export_held(const struct phi_self *self, const struct phi_local_export *e)
 {
-    for (int rank = 0; e->bounce != NULL && rank < peers->ranks; rank++)
-        for (const struct ph_channel *c = peers->table[rank] ? peers->table[rank]->channels : NULL;
-             c != NULL; c = c->next)
-            if (c->unbound && c->local_base == e->export_.allocation.base && !phi_revoke_drained(c))
+    for (int rank = 0; e->bounce != NULL && rank < self->ranks; rank++)
+        for (const struct ph_channel *c = self->table[rank] ? self->table[rank]->channels.first
+                                                            : NULL;
+             c != NULL; c = c->kept.next)
+            if (c->fixed.unbound && c->fixed.local_base == e->export_.allocation.base &&
+                !phi_revoke_drained(c))
                 return true;
     return false;
 }
 
-void phi_export_drop(struct phi_peers *peers, struct phi_local_export *e)
+void phi_export_drop(struct phi_self *self, struct phi_local_export *e)
 {
-    struct phi_local_export **at = &peers->ended;
-    for (int rank = 0; rank < peers->ranks; rank++)
+    struct phi_local_export **at = &self->exports.ended;
+    for (int rank = 0; rank < self->ranks; rank++)
         if (e->sent[rank])
             return;
     while (*at != NULL && *at != e)
         at = &(*at)->next;
-    if (*at == NULL || e->entries > 0 || phi_export_held(peers, e))
+    if (*at == NULL || e->entries > 0 || phi_export_held(self, e))
         return;
     *at = e->next;
     if (e->bounce != NULL && e->bounce->device != NULL && e->bounce->size == PHI_BOUNCE_LARGE)
-        peers->slot_bytes -= PHI_BOUNCE_LARGE;
+        self->flags.used -= PHI_BOUNCE_LARGE;
     phi_export_free(e);
 }
 
@@ -90,26 +92,27 @@ void phi_release_prune(struct phi_key *key)
     uint32_t kept = 0;
     if (key->request != NULL)
         return; // names its buffers by number
-    for (uint32_t i = 0; i < key->own_count; i++) {
-        struct phi_own_buffer own = key->own[i];
+    for (uint32_t i = 0; i < key->own.count; i++) {
+        struct phi_own_buffer own = key->own.list[i];
         if (!own.released || (open && agreement->mine == own.number)) {
-            key->own[kept++] = own;
+            key->own.list[kept++] = own;
             continue;
         }
         own.export_->entries--;
-        phi_export_drop(key->peer->peers, own.export_);
+        phi_export_drop(key->peer->self, own.export_);
     }
-    key->own_count = kept;
+    key->own.count = kept;
     kept = 0;
-    for (uint32_t i = 0; i < key->theirs_count; i++)
-        if (key->theirs[i].export_ != NULL || (open && agreement->theirs == key->theirs[i].number))
-            key->theirs[kept++] = key->theirs[i];
-    key->theirs_count = kept;
+    for (uint32_t i = 0; i < key->theirs.count; i++)
+        if (key->theirs.list[i].export_ != NULL ||
+            (open && agreement->theirs == key->theirs.list[i].number))
+            key->theirs.list[kept++] = key->theirs.list[i];
+    key->theirs.count = kept;
 }
 
 void phi_release_prune_all(struct phi_peer *peer)
 {
     size_t cursor = 0;
-    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;)
         phi_release_prune(key);
 }

@@ -9,17 +9,17 @@
 struct phi_key;
 struct phi_local_export;
 struct phi_peer;
-struct phi_peers;
+struct phi_self;
 
 // phi_export_find returns a live export of this rank by id, or NULL; forget ends what a life of a
 // peer was sent; free ends an export that nothing refers to.
-struct phi_local_export *phi_export_find(struct phi_peers *peers, uint64_t id);
-void phi_exports_forget(struct phi_peers *peers, int rank);
+struct phi_local_export *phi_export_find(struct phi_self *self, uint64_t id);
+void phi_exports_forget(struct phi_self *self, int rank);
 void phi_export_free(struct phi_local_export *e);
 
 // phi_release_unused ends an export in which no key has a buffer any more; prune drops what a key
 // keeps of released buffers and no unfinished round needs.
-void phi_release_unused(struct phi_peers *peers, struct phi_local_export *e);
+void phi_release_unused(struct phi_self *self, struct phi_local_export *e);
 void phi_release_prune(struct phi_key *key);
 
 // phi_key_disown: the key is of no use any more, and keeps no export in use. Of a peer's former
@@ -28,10 +28,10 @@ void phi_key_disown(struct phi_key *key);
 
 // phi_export_held: whether streams of this rank still have a bounce buffer. Of other memory its
 // owner asks (ph_release_wait).
-bool phi_export_held(const struct phi_peers *peers, const struct phi_local_export *e);
+bool phi_export_held(const struct phi_self *self, const struct phi_local_export *e);
 
 // phi_export_drop frees an export that has ended, once no peer may map it and no key names it.
-void phi_export_drop(struct phi_peers *peers, struct phi_local_export *e);
+void phi_export_drop(struct phi_self *self, struct phi_local_export *e);
 
 // phi_release_prune_all is phi_release_prune for all keys of a peer.
 void phi_release_prune_all(struct phi_peer *peer);

@@ -9,7 +9,7 @@
 #include "base/array.h"
 #include "base/random.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 
 struct key_name {
     uint64_t op_id;
@@ -26,7 +26,7 @@ static bool same_key(const void *value, const void *name)
 struct phi_key *phi_key_find(const struct phi_peer *peer, uint64_t op_id, uint8_t role)
 {
     struct key_name name = {op_id, role};
-    return phi_map_find(&peer->keys, phi_hash(op_id, role), same_key, &name);
+    return phi_map_find(&peer->keys.all, phi_hash(op_id, role), same_key, &name);
 }
 
 // Keys that wait for a slot, or that only one of the ranks names yet.
@@ -34,11 +34,11 @@ struct phi_key *phi_key_find(const struct phi_peer *peer, uint64_t op_id, uint8_
 
 static struct phi_key *make_key(struct phi_peer *peer, uint64_t op_id, uint8_t role, int *rc)
 {
-    if (peer->keys.count >= KEYS_FACTOR * (size_t)peer->peers->config->channels) {
+    if (peer->keys.all.count >= KEYS_FACTOR * (size_t)peer->self->config->channels) {
         *rc = phi_fail(
-            peer->peers->report, -ENOSPC,
+            peer->self->report, -ENOSPC,
             "rank %d and rank %d name more operation keys than four times PEERHOP_CHANNELS=%lld",
-            peer->peers->rank, peer->rank, (long long)peer->peers->config->channels);
+            peer->self->rank, peer->rank, (long long)peer->self->config->channels);
         return NULL;
     }
     *rc = -ENOMEM;
@@ -50,7 +50,7 @@ static struct phi_key *make_key(struct phi_peer *peer, uint64_t op_id, uint8_t r
     key->role = role;
     key->slot = PHI_NO_SLOT;
     key->line = PHI_NO_LINE;
-    if (phi_map_insert(&peer->keys, phi_hash(op_id, role), key)) {
+    if (phi_map_insert(&peer->keys.all, phi_hash(op_id, role), key)) {
         free(key);
         return NULL;
     }
@@ -73,9 +73,9 @@ void phi_key_forget_full(struct phi_key *key)
 
 int phi_key_set_slot(struct phi_key *key, uint32_t slot)
 {
-    if (slot >= (uint32_t)key->peer->peers->config->channels || key->peer->slots[slot] != NULL)
+    if (slot >= (uint32_t)key->peer->self->config->channels || key->peer->keys.slots[slot] != NULL)
         return -EBADMSG;
-    key->peer->slots[slot] = key;
+    key->peer->keys.slots[slot] = key;
     key->slot = slot;
     phi_key_forget_full(key);
     return 0;
@@ -83,9 +83,9 @@ int phi_key_set_slot(struct phi_key *key, uint32_t slot)
 
 struct ph_channel *phi_key_channel(const struct phi_key *key, uint32_t mine, uint32_t theirs)
 {
-    for (uint32_t i = key->channels_count; i-- > 0;) {
-        struct ph_channel *channel = key->channels[i];
-        if (channel->mine_number == mine && channel->theirs_number == theirs)
+    for (uint32_t i = key->channels.count; i-- > 0;) {
+        struct ph_channel *channel = key->channels.list[i];
+        if (channel->fixed.own.number == mine && channel->fixed.theirs.number == theirs)
             return channel;
     }
     return NULL;
@@ -94,13 +94,13 @@ struct ph_channel *phi_key_channel(const struct phi_key *key, uint32_t mine, uin
 // The place of a number among the peer's buffers, or where it would be.
 static uint32_t place_of(const struct phi_key *key, uint32_t number)
 {
-    uint32_t low = 0, high = key->theirs_count;
+    uint32_t low = 0, high = key->theirs.count;
     // Mostly the last one, or a new one behind it.
-    if (high > 0 && key->theirs[high - 1].number <= number)
-        return high - (key->theirs[high - 1].number == number);
+    if (high > 0 && key->theirs.list[high - 1].number <= number)
+        return high - (key->theirs.list[high - 1].number == number);
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (key->theirs[middle].number < number)
+        if (key->theirs.list[middle].number < number)
             low = middle + 1;
         else
             high = middle;
@@ -111,8 +111,9 @@ static uint32_t place_of(const struct phi_key *key, uint32_t number)
 struct phi_peer_buffer *phi_key_theirs(const struct phi_key *key, uint32_t number)
 {
     uint32_t place = place_of(key, number);
-    return place < key->theirs_count && key->theirs[place].number == number ? &key->theirs[place]
-                                                                            : NULL;
+    return place < key->theirs.count && key->theirs.list[place].number == number
+               ? &key->theirs.list[place]
+               : NULL;
 }
 
 // A peer that never stops to offer buffers of one key cannot make us allocate without bound, nor
@@ -122,22 +123,22 @@ struct phi_peer_buffer *phi_key_theirs(const struct phi_key *key, uint32_t numbe
 
 int phi_key_tell(struct phi_key *key, const struct phi_peer_buffer *buffer)
 {
-    uint32_t place = place_of(key, buffer->number), behind = key->theirs_count - place;
+    uint32_t place = place_of(key, buffer->number), behind = key->theirs.count - place;
     if (buffer->number == 0 || buffer->number == PHI_AGREEMENT_GONE ||
-        key->theirs_count == THEIRS_MAX)
+        key->theirs.count == THEIRS_MAX)
         return -EBADMSG;
-    if (behind > 0 && key->theirs[place].number == buffer->number)
+    if (behind > 0 && key->theirs.list[place].number == buffer->number)
         return 0;
-    if (behind > MOVED_MAX - key->moved)
+    if (behind > MOVED_MAX - key->theirs.moved)
         return -EBADMSG;
     struct phi_peer_buffer *grown =
-        phi_array_grow(key->theirs, key->theirs_count, &key->theirs_room, sizeof *grown);
+        phi_array_grow(key->theirs.list, key->theirs.count, &key->theirs.room, sizeof *grown);
     if (grown == NULL)
         return -ENOMEM;
-    key->theirs = grown;
+    key->theirs.list = grown;
     memmove(&grown[place + 1], &grown[place], behind * sizeof *grown);
     grown[place] = *buffer;
-    key->theirs_count++;
-    key->moved += behind;
+    key->theirs.count++;
+    key->theirs.moved += behind;
     return 0;
 }

@@ -25,12 +25,12 @@ struct phi_local_export {
     uint64_t checked; // number of the exchange call that last found the allocation unchanged
     uint32_t
         buffers; // own buffers of keys in it that are not released; 0: it is of no use any more
-    uint32_t entries; // own buffers of keys in it
+    uint32_t entries;          // own buffers of keys in it
     struct phi_bounce *bounce; // of memory of ours, which ends with it; or NULL
     uint8_t
         *sent; // by rank: 1: the record was sent to this life of the peer; 2: and so was its end
     int64_t told_at;               // when the end was told last
-    struct phi_local_export *next; // of peers->ended
+    struct phi_local_export *next; // of self->exports.ended
 };
 
 // An allocation of a peer: its record from an offer, and the one import of it.
@@ -93,38 +93,60 @@ struct phi_full {
         exchanging; // of struct phi_room, as the lower rank has it
 };
 
+struct phi_own_buffers {
+    struct phi_own_buffer *list; // by growing numbers
+    uint32_t count;
+    size_t room;
+};
+
+struct phi_peer_buffers {
+    struct phi_peer_buffer *list; // by growing numbers
+    uint32_t count;
+    size_t room;
+    uint32_t moved; // so far, for those that came behind larger numbers
+    uint32_t asked; // the largest number at the last question about room
+};
+
+struct phi_key_channels {
+    struct ph_channel **list; // confirmed
+    uint32_t count;
+};
+
+// The key that was named behind this one in an exchange call.
+struct phi_follower {
+    struct phi_key *key;
+    uint64_t at; // self->exchanges.keys_freed at that time: while it is the same, the key is there
+};
+
+// What is there before a confirm promises a channel.
+struct phi_made {
+    struct ph_channel *channel;   // or NULL
+    struct phi_stage_place place; // its slots
+    struct phi_early_end *early;  // the peer has ended that channel already; see release/abort.h
+};
+
 // An operation key: (peer, op id, role).
 struct phi_key {
     // What each exchange touches comes first.
     struct phi_peer *peer;
     uint64_t op_id;
-    uint8_t role;               // enum ph_role, of this rank
-    uint32_t slot;              // PHI_NO_SLOT until the lower rank named it
-    struct phi_own_buffer *own; // by growing numbers
-    uint32_t own_count;
+    uint8_t role;  // enum ph_role, of this rank
+    uint32_t slot; // PHI_NO_SLOT until the lower rank named it
+    struct phi_own_buffers own;
     struct phi_agreement agreement;
     struct ph_exchange_request *request; // the unfinished exchange that holds the key, or NULL
     uint64_t used;                       // number of the exchange call that named it last
-    struct ph_channel **channels;        // confirmed
-    uint32_t channels_count;
-    struct phi_key *follower; // named behind it in an exchange call
-    uint64_t follower_at;     // peers->keys_freed at that time: while it is the same, it is there
-    uint32_t missed;          // higher rank: own exchanges that ended without a slot
-    uint32_t retiring;        // questions to the peer, whether it can do without, under way
+    struct phi_key_channels channels;
+    struct phi_follower follower;
+    uint32_t missed;   // higher rank: own exchanges that ended without a slot
+    uint32_t retiring; // questions to the peer, whether it can do without, under way
 
-    size_t own_room;
-    struct phi_peer_buffer *theirs; // by growing numbers
-    uint32_t theirs_count;
-    size_t theirs_room;
-    uint32_t moved;               // of them so far, for those that came behind larger numbers
-    uint32_t line;                // lower rank: given and not used yet, or PHI_NO_LINE
-    uint32_t theirs_asked;        // the peer's largest number at the last question
-    uint32_t look;                // number of the look for room that has seen it
-    struct phi_full full;         // higher rank: as told last; lower rank: to be told
-    bool full_unsaid;             // lower rank: the peer's socket had no room for it
-    struct ph_channel *next;      // memory for the channel that a confirm promises, or NULL
-    struct phi_stage_place place; // ... and its slots
-    struct phi_early_end *early;  // the peer has ended that channel already; see release/abort.h
+    struct phi_peer_buffers theirs;
+    uint32_t line;        // lower rank: given and not used yet, or PHI_NO_LINE
+    uint32_t look;        // number of the look for room that has seen it
+    struct phi_full full; // higher rank: as told last; lower rank: to be told
+    bool full_unsaid;     // lower rank: the peer's socket had no room for it
+    struct phi_made made;
 
     // The open round's miss, kept over a deadline.
     uint64_t confirm; // ours, as stored last (it names its round), or 0
@@ -150,9 +172,9 @@ void phi_key_forget_full(struct phi_key *key);
 // The buffer with a number, or NULL.
 static inline struct phi_own_buffer *phi_key_mine(const struct phi_key *key, uint32_t number)
 {
-    for (uint32_t i = key->own_count; i-- > 0;)
-        if (key->own[i].number == number)
-            return &key->own[i];
+    for (uint32_t i = key->own.count; i-- > 0;)
+        if (key->own.list[i].number == number)
+            return &key->own.list[i];
     return NULL;
 }
 

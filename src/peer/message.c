@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 
 int phi_hello_tell(struct phi_peer *peer, const struct phi_node_message *message, bool answer)
@@ -15,26 +15,26 @@ int phi_hello_tell(struct phi_peer *peer, const struct phi_node_message *message
     struct phi_node_message copy = *message;
     if (answer)
         copy.type |= PHI_MESSAGE_ANSWER;
-    return phi_link_tell(peer->link, &copy,
+    return phi_link_tell(peer->to.link, &copy,
                          offsetof(struct phi_node_message, bytes) + copy.bytes_size);
 }
 
 int phi_hello_call(struct phi_peer *peer, const struct phi_node_message *request,
                    struct phi_node_message *answer, int64_t deadline)
 {
-    struct phi_peers *peers = peer->peers;
-    pthread_mutex_lock(&peers->lock);
-    const struct phi_node_message *last = &peer->hello->answer;
+    struct phi_self *self = peer->self;
+    pthread_mutex_lock(&self->lock);
+    const struct phi_node_message *last = &peer->to.hello->answer;
     int rc = phi_hello_tell(peer, request, false);
     while (rc == 0 && (last->call != request->call || last->type != request->type)) {
-        if (peer->gone)
+        if (peer->end.gone)
             rc = -ECONNRESET;
         else
-            rc = phi_peers_follow(peers, deadline); // the service thread files it
+            rc = phi_self_follow(self, deadline); // the service thread files it
     }
     if (rc == 0)
         *answer = *last;
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     return rc;
 }
 
@@ -45,8 +45,8 @@ void phi_peer_message(const struct phi_peer *peer, enum phi_node_type type,
     message->magic = PHI_NODE_MAGIC;
     message->version = PHI_NODE_VERSION;
     message->type = (uint16_t)type;
-    message->rank = peer->peers->rank;
-    message->from = peer->peers->incarnation;
+    message->rank = peer->self->rank;
+    message->from = peer->self->incarnation;
     message->to = peer->incarnation;
 }
 
@@ -54,16 +54,16 @@ int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request,
                   struct phi_node_message *answer, int *fd, int64_t deadline)
 {
     *fd = -1;
-    int rc = phi_gate_enter(&peer->calling, deadline);
+    int rc = phi_gate_enter(&peer->to.calling, deadline);
     if (rc)
         return rc;
-    request->call = ++peer->calls;
-    if (peer->link != NULL)
+    request->call = ++peer->to.calls;
+    if (peer->to.link != NULL)
         rc = phi_hello_call(peer, request, answer, deadline);
     else
-        rc = peer->socket < 0 ? -ECONNRESET
-                              : phi_node_call(peer->socket, request, answer, fd, deadline);
-    phi_gate_leave(&peer->calling);
+        rc = peer->to.socket < 0 ? -ECONNRESET
+                                 : phi_node_call(peer->to.socket, request, answer, fd, deadline);
+    phi_gate_leave(&peer->to.calling);
     if (rc == 0 && answer->status != 0) {
         if (*fd >= 0)
             close(*fd);
@@ -75,7 +75,7 @@ int phi_peer_call(struct phi_peer *peer, struct phi_node_message *request,
 
 int phi_peer_tell(struct phi_peer *peer, const struct phi_node_message *message)
 {
-    if (peer->link != NULL)
+    if (peer->to.link != NULL)
         return phi_hello_tell(peer, message, false);
-    return peer->socket < 0 ? -ECONNRESET : phi_node_send(peer->socket, message, -1);
+    return peer->to.socket < 0 ? -ECONNRESET : phi_node_send(peer->to.socket, message, -1);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// All that is known of one peer, and of its lives. With the lock of its struct phi_peers held, but
+// All that is known of one peer, and of its lives. With the lock of its struct phi_self held, but
 // for what is said to be otherwise.
 #ifndef PHI_PEER_PEER_H
 #define PHI_PEER_PEER_H
@@ -23,28 +23,103 @@ struct phi_hello;
 struct phi_key;
 struct phi_link;
 struct phi_own_flags;
-struct phi_peers;
+struct phi_self;
 struct phi_remote_export;
 struct phi_revocation;
 struct phi_segment;
 struct phi_staging;
 
-// What a look for room found, for as long as nothing can change: one pass over an exchange.
-struct phi_found {
-    uint64_t pass; // of peers->passes; 0: none
-    bool full;     // everything is held
-    uint32_t held_here, held_there, pinned, exchanging;
-};
+// The parts of struct phi_peer. "Private to FILES" is checked (tests/headers/members.py).
 
-// Of exchange/fifo.h: bytes of offers, put into the own FIFO and taken from the peer's.
+// Bytes of offers, put into the own FIFO and taken from the peer's (exchange/fifo.h). Private to
+// exchange.
 struct phi_fifo {
     uint64_t posted, taken;
     bool late; // there was no memory for one
     bool bad;  // the peer has written something else
 };
 
+// The records of the rank's lives, as far as this one's does not hold them.
+struct phi_life {
+    // a later life that has announced itself and cannot take this one's place yet, or 0
+    uint64_t newer;
+    struct phi_capabilities newer_theirs;
+    struct phi_peer *former; // the next of self->lives.former
+    uint64_t expelled;       // the latest life of the rank that is known to be expelled, or 0
+    // threads that come back to the peer, with the lock given up and no key of it
+    uint32_t visitors;
+};
+
+// First contact, and each after it.
+struct phi_meetings {
+    uint64_t life;    // incarnation that the segment was made for
+    bool preparing;   // a thread connects now, without the lock
+    bool registering; // ... and registers the segment with the device
+    bool refused;     // nobody listened at the socket when last tried, or not for this life of ours
+    int64_t retry;    // when to try again
+    bool mute;        // ... or it did not answer in time
+    bool shut;        // nobody listens here at the socket of this life: it is over, or elsewhere
+    bool knocked;     // ... and it was told so, through the store
+    bool elsewhere;   // it lives, and no socket joins the two, whatever the records say of its node
+    bool unreachable; // no path at all
+    // the net, which was to serve where ipc does not, does not either: ipc is left
+    bool net_refused;
+    enum phi_reason why; // ... over the net, of both
+};
+
+// Whether ipc serves: an attempt where no record says (meeting/attempt.h), and the
+// write-and-verify probe of the device pair (meeting/mapping.h). Private to meeting.
+struct phi_trial {
+    struct phi_attempt *attempt; // or NULL
+    bool probing, probed;        // the probe is under way, done
+    enum phi_reason reason;      // the probe's outcome
+    // kept until the end, or a reap of what a former life left: closing it could block
+    struct phi_import *probe;
+    uint64_t seed; // of the pattern that was written there; 0: none
+};
+
+// How messages get to the peer's service thread, and how that is woken.
+struct phi_connection {
+    struct phi_gate calling; // serialises calls on `socket`: its waiters have deadlines
+    uint64_t calls;          // made on `socket`
+    int socket;              // to the peer's service thread, or -1
+    struct phi_link *link;   // or to it over the net, once one was opened; see meeting/hello.h
+    struct phi_hello *hello; // of that link
+    int wake_fd;             // rings at the peer, as it says, or -1
+    int pidfd;               // of its process, as it gave it, or -1; polled by the service thread
+    uint32_t watch;          // names this life in the service's events
+};
+
+// The cache: operation keys with the peer.
+struct phi_keys {
+    struct phi_map all;
+    struct phi_key **slots; // by slot index
+    uint32_t *slot_lives; // by slot: of its present use; at the higher rank: the last that is over
+    uint32_t numbers;     // given to own buffers so far
+};
+
+// Allocations of the peer that it has offered.
+struct phi_imports {
+    struct phi_map all;     // struct phi_remote_export by id
+    uint32_t seen;          // above all ids
+    uint32_t *ended_unread; // ids of those that have ended before their offers were read
+    uint32_t ended_count;
+    size_t ended_room;
+    struct phi_revocation *revocations; // of the peer's releases, under way here
+    bool closing;                       // some are to be closed
+};
+
+// What a look for room found, for as long as nothing can change: one pass over an exchange.
+struct phi_found {
+    uint64_t pass; // of self->exchanges.passes; 0: none
+    bool full;     // everything is held
+    uint32_t held_here, held_there, pinned, exchanging;
+};
+
 // What the lower rank of a pair has left to give, and its looks for more. See rules/retire.h.
 struct phi_room {
+    uint32_t slots_used; // by the lower rank
+    uint32_t lines_used; // likewise; at the higher rank above all lines that channels have had
     struct phi_found found[2]; // by kind: line, slot. The higher rank's: whether it is hopeless
     uint32_t *lines, *slots;   // used before
     uint32_t lines_count, lines_room, slots_count, slots_room;
@@ -55,15 +130,6 @@ struct phi_room {
     bool again;       // something that it has found in the way is only under way
     int64_t at;       // not before
     uint32_t held_here, held_there, pinned, exchanging; // what it has found in the way
-};
-
-// Channels that were given back and that the application has let go of, of the lower rank: those
-// that the peer is to be asked about, in turns. See release/spent.h.
-struct phi_spent {
-    struct ph_channel *first, **end; // linked by `spent_next`
-    uint32_t count;
-    int64_t at;     // not before
-    uint32_t pause; // in ms, before the next try
 };
 
 // The most questions about room that a peer has under way.
@@ -77,106 +143,100 @@ struct phi_unsaid {
     uint32_t answer; // enum phi_retire_answer
 };
 
+// Private to release/reply.c and meeting/lives.c.
+struct phi_replies {
+    struct phi_unsaid unsaid[PHI_RETIRE_ASKED];
+    uint32_t unsaid_count;
+    bool fulls_unsaid; // some key's `full` is
+};
+
+// Channels that were given back and that the application has let go of, of the lower rank: those
+// that the peer is to be asked about, in turns. See release/spent.h.
+struct phi_spent {
+    struct ph_channel *first, **end; // linked by `spent_next`
+    uint32_t count;
+    int64_t at;     // not before
+    uint32_t pause; // in ms, before the next try
+};
+
+struct phi_channels {
+    struct ph_channel *first;   // linked by kept.next
+    struct ph_channel *retired; // with handles left, linked likewise
+    uint32_t unbound, ending;   // of them; of those that end alone, and are not over
+    int64_t mismatches_at;      // when to look for messages of another size
+    struct phi_spent spent;
+    struct phi_uses late; // of channels that had ended, by what was taken of them
+};
+
+// Memory of flags of both ends, kept as long as the probe. Private to lane/flag_memory.c.
+struct phi_flag_pair {
+    struct phi_own_flags *own;
+    struct phi_remote_export *theirs[PHI_FLAG_PARTS]; // or NULL
+    bool refused[PHI_FLAG_PARTS];                     // the peer makes none
+};
+
+// What the peer has said of itself, and of what it has taken.
+struct phi_heard {
+    uint64_t acknowledged;            // of our messages, as passed on to the mailbox
+    uint64_t filed;                   // sequence of its last message that was taken
+    bool leaves;                      // as its side says
+    struct phi_net_told told_by_then; // ... over the net
+};
+
 enum phi_peer_state {
     PHI_PEER_UNKNOWN, // no member record yet
     PHI_PEER_KNOWN,   // record there, not connected
     PHI_PEER_READY,   // connected, segment mapped
-    PHI_PEER_BROKEN,  // exited, left, aborted or restarted: `code` says which
+    PHI_PEER_BROKEN,  // exited, left, aborted or restarted: end.code says which
 };
 
-struct phi_peer {
-    struct phi_peers *peers;
-    int rank;
-    enum phi_peer_state state;
-    int code;              // of PHI_PEER_BROKEN
-    uint64_t incarnation;  // of its member record
-    uint64_t segment_life; // incarnation that the segment was made for
-    struct phi_capabilities theirs;
-    uint64_t
-        newer; // a later life that has announced itself and cannot take this one's place yet, or 0
-    struct phi_capabilities newer_theirs;
-    struct phi_peer *former; // of peers->former
-    uint32_t visitors; // threads that come back to it, with the lock given up and no key of it
-    bool preparing;    // a thread connects now, without the lock
-    bool registering;  // ... and registers the segment with the device
-    bool refused;     // nobody listened at the socket when last tried, or not for this life of ours
-    int64_t retry;    // when to try again
-    bool mute;        // ... or it did not answer in time
-    bool shut;        // nobody listens here at the socket of this life: it is over, or elsewhere
-    bool knocked;     // ... and it was told so, through the store
-    bool elsewhere;   // it lives, and no socket joins the two, whatever the records say of its node
-    bool unreachable; // no path at all
-    bool
-        net_refused; // the net, which was to serve where ipc does not, does not either: ipc is left
-    enum phi_reason why;         // ... over the net, of both
-    struct phi_attempt *attempt; // whether ipc serves if no record says; meeting/attempt.h; or NULL
-
-    struct phi_gate calling;     // serialises calls on `socket`: its waiters have deadlines
-    uint64_t calls;              // made on `socket`
-    int socket;                  // to the peer's service thread, or -1
-    struct phi_link *link;       // or to it over the net, once one was opened; see meeting/hello.h
-    struct phi_hello *hello;     // of that link
-    struct phi_staging *staging; // of that link, or NULL
-    struct phi_uses late;        // of channels that had ended, by what was taken of them
-    int wake_fd;                 // rings at the peer, as it says, or -1
-    int pidfd;      // of its process, as it gave it, or -1; polled by the service thread
-    uint32_t watch; // names this life in the service's events
-
-    struct phi_segment *segment;
-    uint32_t numbers;                // given to own buffers so far
-    uint32_t slots_used; // by the lower rank
-    uint32_t lines_used; // likewise; at the higher rank above all lines that channels have had
-    uint32_t *slot_lives; // by slot: of its present use; at the higher rank: the last that is over
-    struct phi_room room;
-    struct phi_unsaid unsaid[PHI_RETIRE_ASKED];
-    uint32_t unsaid_count;
-    bool fulls_unsaid;        // some key's `full` is
-    struct ph_channel *husks; // retired, with handles left
-    struct phi_spent spent;
-    struct phi_fifo fifo;
-    uint32_t exports_seen;  // above all export ids of the peer
-    uint32_t *ended_unread; // ids of exports that have ended before their offers were read
-    uint32_t ended_count;
-    size_t ended_room;
-    struct phi_key **slots; // by slot index
-    struct phi_map keys;
-    struct phi_map remote_exports; // by id
-    bool probing, probed;          // the write-and-verify probe of the device pair: under way, done
-    enum phi_reason probe_reason;  // its outcome
-    struct phi_import *probe;      // kept until the end, or a reap of what a former life left:
-                                   // closing could block
-    uint64_t probe_seed;           // of the pattern that was written there; 0: none
-    struct phi_own_flags *own_flags;    // see lane/flag_memory.h; kept as long
-    struct phi_remote_export *flags[PHI_FLAG_PARTS]; // the peer's, or NULL
-    bool flags_refused[PHI_FLAG_PARTS];              // the peer makes none
-    struct ph_channel *channels;        // all, linked by `next`
-    uint32_t unbound, aborts;           // of them; of those that end alone, and are not over
-    int64_t mismatches_at;              // when to look for messages of another size
-    struct phi_revocation *revocations; // of the peer's releases, under way here
-    bool closing;                       // some of its exports are to be closed
-    _Atomic bool ended;                 // set before its channels get their code, when it is broken
-    uint64_t acknowledged;              // of our messages, as passed on to the mailbox
-    uint64_t filed;                     // sequence of its last message that was taken
-    bool leaves;                        // as its side says;
-    struct phi_net_told told_by_then;   // ... over the net
+// The end of this life.
+struct phi_peer_end {
+    int code;           // of PHI_PEER_BROKEN
+    _Atomic bool known; // set before its channels get their code, when it is broken
     bool ending;        // broken by the end of its connection: it may be about to exit
     uint64_t last_beat; // ... its counter then
     bool parted;        // nobody is left at the other end of wake_fd: its context is no more
     bool gone;          // the process has exited (or closed its end without leaving)
     bool released;      // broken, and no stream of ours touches anything of it any more
+    bool expelled;      // this life was, by us or by another rank
+};
 
-    // See ending/heartbeat.h and ending/expel.h.
-    uint64_t beat;   // the peer's counter as last seen
-    int64_t beat_at; // when it was last seen to change; 0: never looked
+// See ending/heartbeat.h and ending/expel.h.
+struct phi_peer_pulse {
+    uint64_t beat; // the peer's counter as last seen
+    int64_t at;    // when it was last seen to change; 0: never looked
     bool suspect;
-    bool expelled;          // this life was, by us or by another rank
-    uint64_t expelled_life; // the latest life of the rank that is known to be expelled, or 0
+};
+
+struct phi_peer {
+    struct phi_self *self;
+    int rank;
+    enum phi_peer_state state;
+    uint64_t incarnation; // of its member record
+    struct phi_capabilities theirs;
+    struct phi_segment *segment;
+    struct phi_life life;
+    struct phi_meetings contact;
+    struct phi_trial trial;
+    struct phi_connection to;
+    struct phi_staging *staging; // of the link, or NULL
+    struct phi_fifo fifo;
+    struct phi_keys keys;
+    struct phi_imports imports;
+    struct phi_room room;
+    struct phi_replies replies;
+    struct phi_flag_pair flags;
+    struct phi_channels channels;
+    struct phi_heard heard;
+    struct phi_peer_end end;
+    struct phi_peer_pulse pulse;
 };
 
 // phi_peer_connected: whether messages reach the peer's service thread (until it ends).
 static inline bool phi_peer_connected(const struct phi_peer *peer)
 {
-    return peer->socket >= 0 || (peer->link != NULL && peer->state >= PHI_PEER_READY);
+    return peer->to.socket >= 0 || (peer->to.link != NULL && peer->state >= PHI_PEER_READY);
 }
 
 #endif

@@ -3,83 +3,36 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "peer/channel.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
-#include "semaphore/words.h"
 
-// Its line has no segment. No operation waits there: it says whether the channel's were all done.
-struct self {
-    struct ph_channel channel; // first: freed as any channel
-    struct phi_line line;
-};
-
-static struct ph_channel *find(const struct phi_peer *self, uint64_t op_id)
+struct phi_peer *phi_self_peer(struct phi_self *self, int rank)
 {
-    for (struct ph_channel *c = self->channels; c != NULL; c = c->next)
-        if (c->op_id == op_id && atomic_load(&c->status) == 0)
-            return c;
+    if (self->table[rank] == NULL)
+        self->table[rank] = phi_peer_new(self, rank);
+    return self->table[rank];
+}
+
+struct phi_peer *phi_peer_new(struct phi_self *self, int rank)
+{
+    const size_t channels = (size_t)self->config->channels;
+    struct phi_peer *peer = calloc(1, sizeof *peer);
+    if (peer == NULL)
+        goto no_memory;
+    peer->self = self;
+    peer->rank = rank;
+    peer->to.socket = peer->to.wake_fd = peer->to.pidfd = -1;
+    peer->keys.slots = calloc(channels, sizeof *peer->keys.slots);
+    peer->keys.slot_lives = calloc(channels, sizeof *peer->keys.slot_lives);
+    if (peer->keys.slots == NULL || peer->keys.slot_lives == NULL ||
+        phi_gate_init(&peer->to.calling))
+        goto free;
+    return peer;
+free:
+    free(peer->keys.slots);
+    free(peer->keys.slot_lives);
+    free(peer);
+no_memory:
+    phi_fail(self->report, -ENOMEM, "out of memory for rank %d", rank);
     return NULL;
-}
-
-// Frees what the application has let go of, and no stream or graph touches.
-static void prune(struct phi_peer *self)
-{
-    struct ph_channel **at = &self->channels;
-    while (*at != NULL) {
-        struct ph_channel *channel = *at;
-        if (channel->handles > 0 || !phi_revoke_drained(channel)) {
-            at = &channel->next;
-            continue;
-        }
-        *at = channel->next;
-        free(channel);
-    }
-}
-
-static struct ph_channel *add(struct phi_peer *self, uint64_t op_id)
-{
-    struct self *made = aligned_alloc(_Alignof(struct self), sizeof *made);
-    if (made == NULL)
-        return NULL;
-    memset(made, 0, sizeof *made);
-    struct ph_channel *channel = &made->channel;
-    channel->peers = self->peers;
-    channel->peer = self;
-    channel->op_id = op_id;
-    channel->role = PH_ROLE_BOTH;
-    channel->unbound = channel->self = true;
-    channel->protocol_out = channel->protocol_in = PH_PROTOCOL_PUT;
-    channel->mine = channel->theirs_line = &made->line;
-    channel->next = self->channels;
-    self->channels = channel;
-    return channel;
-}
-
-int phi_self_open(struct phi_peers *peers, uint64_t op_id, struct ph_channel **out)
-{
-    if (peers->self == NULL && (peers->self = phi_peer_new(peers, peers->rank)) == NULL)
-        return -ENOMEM;
-    *out = find(peers->self, op_id);
-    if (*out == NULL) {
-        prune(peers->self);
-        *out = add(peers->self, op_id);
-    }
-    if (*out == NULL)
-        return phi_fail(peers->report, -ENOMEM, "out of memory for operation %llu with rank %d",
-                        (unsigned long long)op_id, peers->rank);
-    (*out)->handles++;
-    return 0;
-}
-
-void phi_self_break(struct phi_peers *peers, int code)
-{
-    if (peers->self == NULL)
-        return;
-    for (struct ph_channel *c = peers->self->channels; c != NULL; c = c->next) {
-        int whole = 0;
-        atomic_compare_exchange_strong(&c->status, &whole, code);
-    }
 }

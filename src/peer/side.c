@@ -3,18 +3,18 @@
 
 #include "base/wake.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "semaphore/segment.h"
 
 bool phi_peer_is_lower(const struct phi_peer *peer)
 {
-    return peer->peers->rank < peer->rank;
+    return peer->self->rank < peer->rank;
 }
 
 void phi_peer_acknowledge(struct phi_peer *peer)
 {
     if (peer->segment != NULL)
-        phi_segment_put64(peer->segment, &phi_peer_mine(peer)->acknowledged, peer->filed);
+        phi_segment_put64(peer->segment, &phi_peer_mine(peer)->acknowledged, peer->heard.filed);
 }
 
 struct phi_side *phi_peer_mine(const struct phi_peer *peer)
@@ -39,13 +39,13 @@ void phi_peer_told(struct phi_peer *peer)
 
 void phi_peer_note_told(const struct phi_peer *peer, struct phi_net_told *told)
 {
-    if (peer->link != NULL)
-        phi_link_told(peer->link, told);
+    if (peer->to.link != NULL)
+        phi_link_told(peer->to.link, told);
 }
 
 bool phi_peer_heard(const struct phi_peer *peer, const struct phi_net_told *told)
 {
-    return peer->link == NULL || phi_link_heard(peer->link, told);
+    return peer->to.link == NULL || phi_link_heard(peer->to.link, told);
 }
 
 void phi_peer_ring(struct phi_peer *peer)
@@ -54,7 +54,7 @@ void phi_peer_ring(struct phi_peer *peer)
         return; // over there whoever applies a store wakes the sleepers
     // The storer's half of the pattern in set_sleeping() (exchange/inbox.c): a read-modify-write,
     // so that it is ordered with the sleeper's.
-    if (atomic_fetch_add(&phi_peer_theirs(peer)->sleeping, 0) == 0 || peer->wake_fd < 0)
+    if (atomic_fetch_add(&phi_peer_theirs(peer)->sleeping, 0) == 0 || peer->to.wake_fd < 0)
         return;
-    phi_wake_ring(peer->wake_fd);
+    phi_wake_ring(peer->to.wake_fd);
 }

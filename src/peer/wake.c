@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 
 int phi_events_open(struct phi_events *events)
 {
@@ -38,75 +38,76 @@ int phi_events_add(const struct phi_events *events, int fd, uint32_t mask, uint3
 
 int phi_service_watch(struct phi_peer *peer)
 {
-    struct phi_events *events = &peer->peers->events;
-    peer->watch = ++events->watches & (UINT32_MAX >> PHI_SOURCE_BITS);
-    uint32_t life = peer->watch << PHI_SOURCE_BITS;
+    struct phi_events *events = &peer->self->serving.events;
+    peer->to.watch = ++events->watches & (UINT32_MAX >> PHI_SOURCE_BITS);
+    uint32_t life = peer->to.watch << PHI_SOURCE_BITS;
     int rc = 0;
-    if (peer->socket >= 0) // else over the net
-        rc = phi_events_add(events, peer->socket, EPOLLRDHUP, life | PHI_SOURCE_SOCKET,
+    if (peer->to.socket >= 0) // else over the net
+        rc = phi_events_add(events, peer->to.socket, EPOLLRDHUP, life | PHI_SOURCE_SOCKET,
                             (uint32_t)peer->rank);
-    if (rc == 0 && peer->pidfd >= 0)
-        rc = phi_events_add(events, peer->pidfd, EPOLLIN, life | PHI_SOURCE_PIDFD,
+    if (rc == 0 && peer->to.pidfd >= 0)
+        rc = phi_events_add(events, peer->to.pidfd, EPOLLIN, life | PHI_SOURCE_PIDFD,
                             (uint32_t)peer->rank);
     // Whatever a peer has sent as one: what tells of no end (-EPERM: a file, a folder) is none.
-    if (rc == -EPERM && peer->pidfd >= 0) {
-        close(peer->pidfd);
-        peer->pidfd = -1;
+    if (rc == -EPERM && peer->to.pidfd >= 0) {
+        close(peer->to.pidfd);
+        peer->to.pidfd = -1;
         rc = 0;
     }
-    if (rc == 0 && peer->wake_fd >= 0)
-        phi_events_add(events, peer->wake_fd, EPOLLRDHUP, life | PHI_SOURCE_WAKE,
+    if (rc == 0 && peer->to.wake_fd >= 0)
+        phi_events_add(events, peer->to.wake_fd, EPOLLRDHUP, life | PHI_SOURCE_WAKE,
                        (uint32_t)peer->rank);
     if (rc)
-        return phi_fail(peer->peers->report, rc, "cannot watch rank %d: %s", peer->rank,
+        return phi_fail(peer->self->report, rc, "cannot watch rank %d: %s", peer->rank,
                         ph_strerror(rc));
-    phi_service_wake(peer->peers); // it may have beaten for nobody so far
+    phi_service_wake(peer->self); // it may have beaten for nobody so far
     return 0;
 }
 
 void phi_service_unwatch(struct phi_peer *peer)
 {
-    const struct phi_events *events = &peer->peers->events;
+    const struct phi_events *events = &peer->self->serving.events;
     // What was seen has been taken out already.
-    epoll_ctl(events->epoll, EPOLL_CTL_DEL, peer->socket, NULL);
-    epoll_ctl(events->epoll, EPOLL_CTL_DEL, peer->pidfd, NULL);
-    epoll_ctl(events->epoll, EPOLL_CTL_DEL, peer->wake_fd, NULL);
+    epoll_ctl(events->epoll, EPOLL_CTL_DEL, peer->to.socket, NULL);
+    epoll_ctl(events->epoll, EPOLL_CTL_DEL, peer->to.pidfd, NULL);
+    epoll_ctl(events->epoll, EPOLL_CTL_DEL, peer->to.wake_fd, NULL);
 }
 
-void phi_service_wake(struct phi_peers *peers)
+void phi_service_wake(struct phi_self *self)
 {
     uint64_t one = 1;
-    ssize_t ignored = write(peers->events.event, &one, sizeof one); // a full counter wakes as well
+    // a full counter wakes as well
+    ssize_t ignored = write(self->serving.events.event, &one, sizeof one);
     (void)ignored;
 }
 
 void phi_lives_due(struct phi_peer *peer)
 {
-    struct phi_peers *peers = peer->peers;
-    if (peers->table[peer->rank] == peer)
+    struct phi_self *self = peer->self;
+    if (self->table[peer->rank] == peer)
         return;
-    peers->former_due = true;
-    phi_service_wake(peers);
+    self->lives.former_due = true;
+    phi_service_wake(self);
 }
 
-void phi_peers_changed(struct phi_peers *peers)
+void phi_self_changed(struct phi_self *self)
 {
-    peers->changes++;
-    pthread_cond_broadcast(&peers->changed);
+    self->changes.count++;
+    pthread_cond_broadcast(&self->changes.cond);
 }
 
-void phi_peers_want(struct phi_peers *peers, int rank, int delta)
+void phi_self_want(struct phi_self *self, int rank, int delta)
 {
-    peers->wanted[rank] = (uint32_t)((int)peers->wanted[rank] + delta);
+    self->inbox.wanted[rank] = (uint32_t)((int)self->inbox.wanted[rank] + delta);
     // A thread that receives looked at who is wanted before: it looks again.
-    if (peers->receiving)
-        phi_mailbox_wake(peers->mailbox);
+    if (self->inbox.receiving)
+        phi_mailbox_wake(self->mailbox);
 }
 
-int phi_peers_follow(struct phi_peers *peers, int64_t deadline)
+int phi_self_follow(struct phi_self *self, int64_t deadline)
 {
     struct timespec until = {deadline / 1000000000, deadline % 1000000000};
     if (deadline == PHI_FOREVER)
-        return -pthread_cond_wait(&peers->changed, &peers->lock);
-    return -pthread_cond_timedwait(&peers->changed, &peers->lock, &until);
+        return -pthread_cond_wait(&self->changes.cond, &self->lock);
+    return -pthread_cond_timedwait(&self->changes.cond, &self->lock, &until);
 }

@@ -8,7 +8,7 @@
 
 struct phi_events;
 struct phi_peer;
-struct phi_peers;
+struct phi_self;
 
 // What an event of the epoll is about: kind in the upper half, a rank or a connection's index in
 // the lower; of a peer, above the kind, which life of it.
@@ -34,7 +34,7 @@ int phi_events_add(const struct phi_events *events, int fd, uint32_t mask, uint3
 
 // phi_service_wake makes the service thread look at broken peers at once. The end of the thread
 // calls it without the lock.
-void phi_service_wake(struct phi_peers *peers);
+void phi_service_wake(struct phi_self *self);
 
 // phi_service_watch makes the service thread notice the end of a peer that has just been connected
 // to.
@@ -44,15 +44,15 @@ void phi_service_unwatch(struct phi_peer *peer);
 // phi_lives_due: the last handle on a channel was closed; of no former life: nothing.
 void phi_lives_due(struct phi_peer *peer);
 
-// phi_peers_changed wakes every thread that waits in phi_peers_wait.
-void phi_peers_changed(struct phi_peers *peers);
+// phi_self_changed wakes every thread that waits in phi_self_wait.
+void phi_self_changed(struct phi_self *self);
 
-// phi_peers_follow waits for `changed` only: what another thread of this rank does. 0 or
+// phi_self_follow waits for `changed` only: what another thread of this rank does. 0 or
 // -ETIMEDOUT.
-int phi_peers_follow(struct phi_peers *peers, int64_t deadline);
+int phi_self_follow(struct phi_self *self, int64_t deadline);
 
-// phi_peers_want counts who awaits a message of a rank (delta +1, -1).
-void phi_peers_want(struct phi_peers *peers, int rank, int delta);
+// phi_self_want counts who awaits a message of a rank (delta +1, -1).
+void phi_self_want(struct phi_self *self, int rank, int delta);
 
 // phi_soon is the nearer of two times of the kind that phi_release_tick returns.
 static inline int phi_soon(int a, int b)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The end of one unbound channel, at both ends: one of them aborts it, or takes a message of another
-// size than it named. What waits goes on, and the bounce buffers are given back; an exchange of the
-// operation yields another channel. All with the lock.
+// The end of one unbound channel, at both ends: one of them aborts it, or takes a message of
+// another size than it named. What waits goes on, and the bounce buffers are given back; an
+// exchange of the operation yields another channel. All with the lock.
 #ifndef PHI_RELEASE_ABORT_H
 #define PHI_RELEASE_ABORT_H
 
@@ -12,8 +12,8 @@ struct phi_key;
 struct phi_node_message;
 struct phi_peer;
 
-// phi_channel_abort ends it with a code (PH_EABORTED, PH_EMISMATCH) and the sentence that calls have
-// from then on, and tells the peer. Of one that has ended already nothing changes.
+// phi_channel_abort ends it with a code (PH_EABORTED, PH_EMISMATCH) and the sentence that calls
+// have from then on, and tells the peer. Of one that has ended already nothing changes.
 void phi_channel_abort(struct ph_channel *channel, int code, const char *why);
 
 // phi_channel_mismatch looks whether a message of another size has come, and ends the channel then.
@@ -29,8 +29,8 @@ int phi_abort_file(struct phi_peer *peer, const struct phi_node_message *message
 bool phi_abort_early(const struct phi_key *key);
 void phi_abort_made(struct ph_channel *channel);
 
-// phi_abort_untold: whether the peer is still to be told of such an end: before it is of the end of a
-// bounce buffer.
+// phi_abort_untold: whether the peer is still to be told of such an end: before it is of the end of
+// a bounce buffer.
 bool phi_abort_untold(const struct phi_peer *peer);
 
 // phi_abort_tick looks for mismatches, tells what is to be told, and lets waits go that came since;

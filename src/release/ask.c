@@ -10,7 +10,7 @@
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "peer/wake.h"
 #include "release/evict.h"
@@ -24,22 +24,22 @@
 uint32_t phi_retire_line(struct phi_peer *peer)
 {
     return peer->room.lines_count > 0 ? peer->room.lines[--peer->room.lines_count]
-                                      : peer->lines_used++;
+                                      : peer->room.lines_used++;
 }
 
 uint32_t phi_retire_slot(struct phi_peer *peer)
 {
     uint32_t slot = peer->room.slots_count > 0 ? peer->room.slots[--peer->room.slots_count]
-                                               : peer->slots_used++;
-    peer->slot_lives[slot]++;
+                                               : peer->room.slots_used++;
+    peer->keys.slot_lives[slot]++;
     return slot;
 }
 
 static bool has_room(const struct phi_peer *peer, bool slot)
 {
-    return slot ? peer->room.slots_count > 0 || peer->slots_used < peer->segment->capacity
-                : !peer->room.slots_short &&
-                      (peer->room.lines_count > 0 || peer->lines_used < peer->segment->capacity);
+    return slot ? peer->room.slots_count > 0 || peer->room.slots_used < peer->segment->capacity
+                : !peer->room.slots_short && (peer->room.lines_count > 0 ||
+                                              peer->room.lines_used < peer->segment->capacity);
 }
 
 static int send_question(struct phi_key *key, uint64_t line)
@@ -48,7 +48,7 @@ static int send_question(struct phi_key *key, uint64_t line)
     struct phi_node_message message;
     phi_peer_message(peer, PHI_NODE_RETIRE, &message);
     message.a = key->slot;
-    message.b = key->agreement.round | (uint64_t)peer->slot_lives[key->slot] << 32;
+    message.b = key->agreement.round | (uint64_t)peer->keys.slot_lives[key->slot] << 32;
     message.c = line;
     int rc = phi_peer_tell(peer, &message);
     peer->room.asked += rc == 0;
@@ -60,29 +60,29 @@ static int ask(struct phi_key *key, uint32_t line)
     int rc = send_question(key, line);
     if (rc)
         return rc;
-    key->theirs_asked = 0;
-    for (uint32_t i = 0; i < key->theirs_count; i++)
-        if (key->theirs[i].number > key->theirs_asked)
-            key->theirs_asked = key->theirs[i].number;
+    key->theirs.asked = 0;
+    for (uint32_t i = 0; i < key->theirs.count; i++)
+        if (key->theirs.list[i].number > key->theirs.asked)
+            key->theirs.asked = key->theirs.list[i].number;
     key->retiring++; // no exchange of the key goes on until the answer is here
     return 0;
 }
 
 enum phi_retire_answer phi_retire_spent(struct ph_channel *channel)
 {
-    struct phi_key *key = channel->key;
+    struct phi_key *key = channel->kept.key;
     struct phi_retire_view view = phi_view_spent(key, channel);
     enum phi_retire_answer answer = phi_retire_judge(&view, view.round);
     if (answer != PHI_RETIRE_YES)
         return answer;
     // What was revoked for another reason may come again in a round.
-    if (!phi_key_mine_released(key, channel->mine_number) &&
+    if (!phi_key_mine_released(key, channel->fixed.own.number) &&
         !phi_view_theirs_released(key, channel))
         return PHI_RETIRE_ROUND;
     if (key->retiring > 0 || key->peer->room.asked >= PHI_RETIRE_ASKED ||
-        send_question(key, channel->index | PHI_RETIRE_SPENT))
+        send_question(key, channel->fixed.index | PHI_RETIRE_SPENT))
         return PHI_RETIRE_BUSY;
-    channel->asked = true;
+    channel->kept.asked = true;
     return PHI_RETIRE_YES;
 }
 
@@ -142,16 +142,16 @@ static void choose(struct choice *choice, struct chosen one)
 
 static void choose_channels(struct phi_peer *peer, const void *request, struct choice *choice)
 {
-    for (struct ph_channel *c = peer->channels; c != NULL; c = c->next)
-        if (consider(peer, c->key, c, &c->look, request))
-            choose(choice,
-                   (struct chosen){atomic_load(&c->uses.revoked) ? 0 : c->used, c->key, c});
+    for (struct ph_channel *c = peer->channels.first; c != NULL; c = c->kept.next)
+        if (consider(peer, c->kept.key, c, &c->kept.look, request))
+            choose(choice, (struct chosen){atomic_load(&c->live.uses.revoked) ? 0 : c->kept.used,
+                                           c->kept.key, c});
 }
 
 static void choose_keys(struct phi_peer *peer, const void *request, struct choice *choice)
 {
     size_t cursor = 0;
-    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;)
         if (consider(peer, key, NULL, &key->look, request))
             choose(choice, (struct chosen){key->used, key, NULL});
 }
@@ -171,9 +171,9 @@ static int ask_some(struct phi_peer *peer, bool slot, const void *request)
         const struct chosen *one = &choice.list[i];
         if (one->key->retiring > 0) // about another channel of it
             continue;
-        if (ask(one->key, one->channel ? one->channel->index : PHI_NO_LINE))
+        if (ask(one->key, one->channel ? one->channel->fixed.index : PHI_NO_LINE))
             break;
-        *(one->channel ? &one->channel->look : &one->key->look) = peer->room.look;
+        *(one->channel ? &one->channel->kept.look : &one->key->look) = peer->room.look;
         asked++;
     }
     return asked;
@@ -196,9 +196,12 @@ static void end_look(struct phi_room *room)
 static void keep_found(struct phi_peer *peer, bool slot, bool full)
 {
     const struct phi_room *room = &peer->room;
-    peer->room.found[slot] =
-        (struct phi_found){peer->peers->passes, full,         room->held_here,
-                           room->held_there,    room->pinned, room->exchanging};
+    peer->room.found[slot] = (struct phi_found){peer->self->exchanges.passes,
+                                                full,
+                                                room->held_here,
+                                                room->held_there,
+                                                room->pinned,
+                                                room->exchanging};
 }
 
 // Whether this pass has found out already; then the counts are there again. Each of many operations
@@ -207,7 +210,7 @@ static bool is_found(struct phi_peer *peer, bool slot)
 {
     struct phi_room *room = &peer->room;
     const struct phi_found *found = &room->found[slot];
-    if (found->pass != peer->peers->passes)
+    if (found->pass != peer->self->exchanges.passes)
         return false;
     room->held_here = found->held_here;
     room->held_there = found->held_there;
@@ -250,7 +253,7 @@ static bool holds_all_slots(struct phi_peer *peer)
 {
     // From the end, which is filled last.
     for (uint32_t i = peer->segment->capacity; i-- > 0;)
-        if (peer->slots[i] == NULL || !phi_view_of(peer->slots[i], NULL).held)
+        if (peer->keys.slots[i] == NULL || !phi_view_of(peer->keys.slots[i], NULL).held)
             return false;
     return true;
 }
@@ -258,7 +261,7 @@ static bool holds_all_slots(struct phi_peer *peer)
 bool phi_retire_hopeless(struct phi_peer *peer)
 {
     const uint32_t capacity = peer->segment->capacity;
-    if (phi_peer_is_lower(peer) || peer->keys.count <= capacity)
+    if (phi_peer_is_lower(peer) || peer->keys.all.count <= capacity)
         return false;
     if (!is_found(peer, true))
         keep_found(peer, true, holds_all_slots(peer));
@@ -275,7 +278,7 @@ void phi_retire_explain(struct phi_peer *peer, char *text, size_t size)
         "all %u of the pair are in use: %u held by handles of rank %d and %u by handles of "
         "rank %d (ph_channel_close lets go of one), %u pinned by captured graphs, device "
         "channels, or messages that were not taken, %u named by this exchange (PEERHOP_CHANNELS)",
-        peer->segment->capacity, room->held_here, peer->peers->rank, room->held_there, peer->rank,
+        peer->segment->capacity, room->held_here, peer->self->rank, room->held_there, peer->rank,
         room->pinned, room->exchanging);
     end_look(room);
 }
@@ -287,21 +290,21 @@ static void renew_key(struct phi_key *key)
     uint32_t slot = key->slot, kept = 0;
     phi_evict_channels(key);
     phi_evict_push(slot, &peer->room.slots, &peer->room.slots_count, &peer->room.slots_room);
-    for (uint32_t i = 0; i < key->theirs_count; i++)
-        if (key->theirs[i].number > key->theirs_asked)
-            key->theirs[kept++] = key->theirs[i];
-    key->theirs_count = kept;
-    for (uint32_t i = 0; i < key->own_count; i++)
-        key->own[i].offered = false;
+    for (uint32_t i = 0; i < key->theirs.count; i++)
+        if (key->theirs.list[i].number > key->theirs.asked)
+            key->theirs.list[kept++] = key->theirs.list[i];
+    key->theirs.count = kept;
+    for (uint32_t i = 0; i < key->own.count; i++)
+        key->own.list[i].offered = false;
     if (key->request == NULL && kept == 0)
         phi_retire_drop_key(key);
 }
 
 static int spent_answered(struct ph_channel *channel, enum phi_retire_answer answer)
 {
-    if (channel == NULL || !channel->asked)
+    if (channel == NULL || !channel->kept.asked)
         return -EBADMSG;
-    channel->asked = false;
+    channel->kept.asked = false;
     channel->peer->room.asked--;
     phi_spent_answered(channel, answer);
     if (answer == PHI_RETIRE_YES)
@@ -312,7 +315,7 @@ static int spent_answered(struct ph_channel *channel, enum phi_retire_answer ans
 int phi_retire_answered(struct phi_peer *peer, const struct phi_node_message *message)
 {
     bool known = peer->segment != NULL && message->a < peer->segment->capacity;
-    struct phi_key *key = known ? peer->slots[message->a] : NULL;
+    struct phi_key *key = known ? peer->keys.slots[message->a] : NULL;
     if (key == NULL || peer->room.asked == 0)
         return -EBADMSG;
     struct ph_channel *channel = phi_evict_channel_at(key, (uint32_t)message->c);
@@ -333,7 +336,7 @@ int phi_retire_answered(struct phi_peer *peer, const struct phi_node_message *me
     else if (channel != NULL)
         phi_evict_channel(channel);
 changed:
-    phi_peers_changed(peer->peers);
-    phi_mailbox_wake(peer->peers->mailbox);
+    phi_self_changed(peer->self);
+    phi_mailbox_wake(peer->self->mailbox);
     return 0;
 }

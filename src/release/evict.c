@@ -10,7 +10,7 @@
 #include "peer/exports.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "release/spent_list.h"
 #include "rules/agreement.h"
@@ -63,36 +63,36 @@ static void give_line(struct phi_peer *peer, uint32_t index)
 static void leave_husk(struct ph_channel *channel)
 {
     struct phi_peer *peer = channel->peer;
-    channel->retired = true;
-    channel->next = peer->husks;
-    peer->husks = channel;
+    channel->kept.retired = true;
+    channel->kept.next = peer->channels.retired;
+    peer->channels.retired = channel;
 }
 
 void phi_evict_channel(struct ph_channel *channel)
 {
     struct phi_peer *peer = channel->peer;
-    struct phi_key *key = channel->key;
-    *channel->link = channel->next;
-    if (channel->next != NULL)
-        channel->next->link = channel->link;
-    for (uint32_t i = 0; i < key->channels_count; i++)
-        if (key->channels[i] == channel)
-            key->channels[i] = key->channels[--key->channels_count];
+    struct phi_key *key = channel->kept.key;
+    *channel->kept.link = channel->kept.next;
+    if (channel->kept.next != NULL)
+        channel->kept.next->kept.link = channel->kept.link;
+    for (uint32_t i = 0; i < key->channels.count; i++)
+        if (key->channels.list[i] == channel)
+            key->channels.list[i] = key->channels.list[--key->channels.count];
     phi_revoke_settle(channel); // while the line is its own
     phi_spent_drop(channel);
     if (phi_peer_is_lower(peer))
-        give_line(peer, channel->index);
-    else if (peer->link != NULL)
-        start_lines(peer, channel->index);
+        give_line(peer, channel->fixed.index);
+    else if (peer->to.link != NULL)
+        start_lines(peer, channel->fixed.index);
     phi_staging_close(channel);
-    peer->unbound -= channel->unbound;
-    peer->aborts -= channel->abort.code != 0 && !channel->abort.over;
-    channel->key = NULL;
-    if (channel->handles > 0)
+    peer->channels.unbound -= channel->fixed.unbound;
+    peer->channels.ending -= channel->kept.abort.code != 0 && !channel->kept.abort.over;
+    channel->kept.key = NULL;
+    if (channel->kept.handles > 0)
         leave_husk(channel);
     else
         free(channel);
-    phi_count(peer->peers->counters, retired, 1);
+    phi_count(peer->self->counters, retired, 1);
 }
 
 static void clear_side(struct phi_segment *segment, int side, uint32_t index)
@@ -109,21 +109,21 @@ static void clear_slot(struct phi_peer *peer, uint32_t slot)
     clear_side(segment, segment->side, slot);
     // Over the net what the peer clears comes on another way than its next offer: it is cleared
     // here at once, as nothing else of this life of the slot can come any more.
-    if (peer->link != NULL)
+    if (peer->to.link != NULL)
         clear_side(segment, !segment->side, slot);
-    peer->slots[slot] = NULL;
+    peer->keys.slots[slot] = NULL;
 }
 
 void phi_evict_channels(struct phi_key *key)
 {
-    while (key->channels_count > 0)
-        phi_evict_channel(key->channels[key->channels_count - 1]);
+    while (key->channels.count > 0)
+        phi_evict_channel(key->channels.list[key->channels.count - 1]);
     // Given for a round that failed: no channel had it, and the peer begins no new life of it.
     if (key->line != PHI_NO_LINE)
         phi_evict_push(key->line, &key->peer->room.lines, &key->peer->room.lines_count,
                        &key->peer->room.lines_room);
     key->line = PHI_NO_LINE;
-    phi_staging_give_back(key->peer, &key->place); // of this slot: the next one is told anew
+    phi_staging_give_back(key->peer, &key->made.place); // of this slot: the next one is told anew
     clear_slot(key->peer, key->slot);
     key->slot = PHI_NO_SLOT;
     key->agreement = (struct phi_agreement){0};
@@ -133,26 +133,26 @@ void phi_evict_channels(struct phi_key *key)
 void phi_retire_drop_key(struct phi_key *key)
 {
     phi_key_disown(key);
-    phi_map_remove(&key->peer->keys, phi_hash(key->op_id, key->role), key);
+    phi_map_remove(&key->peer->keys.all, phi_hash(key->op_id, key->role), key);
     phi_key_free(key);
 }
 
 struct ph_channel *phi_evict_channel_at(const struct phi_key *key, uint32_t line)
 {
-    for (uint32_t i = 0; i < key->channels_count; i++)
-        if (key->channels[i]->index == line)
-            return key->channels[i];
+    for (uint32_t i = 0; i < key->channels.count; i++)
+        if (key->channels.list[i]->fixed.index == line)
+            return key->channels.list[i];
     return NULL;
 }
 
 void phi_key_free(struct phi_key *key)
 {
-    free(key->own);
-    free(key->theirs);
-    free(key->channels);
-    key->peer->peers->keys_freed++;
-    phi_staging_give_back(key->peer, &key->place);
-    free(key->next);
-    free(key->early);
+    free(key->own.list);
+    free(key->theirs.list);
+    free(key->channels.list);
+    key->peer->self->exchanges.keys_freed++;
+    phi_staging_give_back(key->peer, &key->made.place);
+    free(key->made.channel);
+    free(key->made.early);
     free(key);
 }

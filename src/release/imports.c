@@ -12,7 +12,7 @@
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
@@ -24,7 +24,7 @@ static bool same_id(const void *value, const void *key)
 
 struct phi_remote_export *phi_imports_find(struct phi_peer *peer, uint32_t id)
 {
-    return phi_map_find(&peer->remote_exports, phi_hash(id, 1), same_id, &id);
+    return phi_map_find(&peer->imports.all, phi_hash(id, 1), same_id, &id);
 }
 
 int phi_imports_tell(struct phi_peer *peer, uint32_t export_id)
@@ -38,8 +38,9 @@ int phi_imports_tell(struct phi_peer *peer, uint32_t export_id)
 // Whether nothing here uses an import any more.
 static bool is_unused(struct phi_peer *peer, const struct phi_remote_export *e)
 {
-    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
-        if (channel->remote_export == e && !phi_revoke_drained(channel))
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next)
+        if (channel->kept.remote_export == e && !phi_revoke_drained(channel))
             return false;
     return true;
 }
@@ -48,10 +49,11 @@ static bool is_unused(struct phi_peer *peer, const struct phi_remote_export *e)
 static bool is_wanted(struct phi_peer *peer, const struct phi_remote_export *e)
 {
     size_t cursor = 0;
-    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
-        if (channel->remote_export == e)
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next)
+        if (channel->kept.remote_export == e)
             return true;
-    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;) {
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;) {
         const struct phi_peer_buffer *theirs = phi_key_theirs(key, key->agreement.theirs);
         if (key->agreement.state == PHI_AGREEMENT_OPEN && theirs != NULL && theirs->export_ == e)
             return true;
@@ -61,7 +63,7 @@ static bool is_wanted(struct phi_peer *peer, const struct phi_remote_export *e)
 
 static bool may_close(struct phi_peer *peer, const struct phi_remote_export *e)
 {
-    bool ended = e->revoked || (peer->state == PHI_PEER_BROKEN && peer->released);
+    bool ended = e->revoked || (peer->state == PHI_PEER_BROKEN && peer->end.released);
     return ended && !e->importing && is_unused(peer, e);
 }
 
@@ -69,21 +71,21 @@ static bool may_close(struct phi_peer *peer, const struct phi_remote_export *e)
 static void import_closed(void *opaque)
 {
     struct phi_remote_export *e = opaque;
-    struct phi_peers *peers = e->peer->peers;
-    pthread_mutex_lock(&peers->lock);
+    struct phi_self *self = e->peer->self;
+    pthread_mutex_lock(&self->lock);
     e->importing = e->closing = false;
-    e->peer->closing = true; // the service thread parts with it
-    phi_service_wake(peers);
-    phi_peers_changed(peers);
-    phi_mailbox_wake(peers->mailbox);
-    pthread_mutex_unlock(&peers->lock);
+    e->peer->imports.closing = true; // the service thread parts with it
+    phi_service_wake(self);
+    phi_self_changed(self);
+    phi_mailbox_wake(self->mailbox);
+    pthread_mutex_unlock(&self->lock);
 }
 
 // Gives up the lock while it unmaps, or hands that over. From before that no round may count on the
 // mapping: one that is taken meanwhile waits, and maps anew.
 void phi_imports_close(struct phi_remote_export *e)
 {
-    struct phi_peers *peers = e->peer->peers;
+    struct phi_self *self = e->peer->self;
     struct phi_import *import = e->import;
     e->importing = true;
     e->closing = phi_memory_import_blocks(import);
@@ -91,24 +93,25 @@ void phi_imports_close(struct phi_remote_export *e)
     e->tried = false;
     import->closed = import_closed;
     import->opaque = e;
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     phi_memory_import_close(import);
-    pthread_mutex_lock(&peers->lock);
+    pthread_mutex_lock(&self->lock);
 }
 
 static void forget(struct phi_peer *peer, struct phi_remote_export *e)
 {
     size_t cursor = 0;
-    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
-        if (channel->remote_export == e)
-            channel->remote_export = NULL;
-    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;) {
-        for (uint32_t i = 0; i < key->theirs_count; i++)
-            if (key->theirs[i].export_ == e)
-                key->theirs[i].export_ = NULL;
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next)
+        if (channel->kept.remote_export == e)
+            channel->kept.remote_export = NULL;
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;) {
+        for (uint32_t i = 0; i < key->theirs.count; i++)
+            if (key->theirs.list[i].export_ == e)
+                key->theirs.list[i].export_ = NULL;
         phi_release_prune(key);
     }
-    phi_map_remove(&peer->remote_exports, phi_hash(e->id, 1), e);
+    phi_map_remove(&peer->imports.all, phi_hash(e->id, 1), e);
     free(e->record);
     free(e);
 }
@@ -118,21 +121,22 @@ static void forget(struct phi_peer *peer, struct phi_remote_export *e)
 // closes its region they would fail, and the key of the region may not be unmapped before.
 static bool is_delivered(struct phi_peer *peer, struct phi_remote_export *e)
 {
-    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
-        if (channel->remote_export == e && !phi_staging_sent(channel))
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next)
+        if (channel->kept.remote_export == e && !phi_staging_sent(channel))
             return false;
-    e->marked = e->marked || phi_link_mark(peer->link, &e->mark);
-    return e->marked && phi_link_delivered(peer->link, e->mark);
+    e->marked = e->marked || phi_link_mark(peer->to.link, &e->mark);
+    return e->marked && phi_link_delivered(peer->to.link, e->mark);
 }
 
 // Of one that is not imported, or no more: whether the peer knows that it is of no use here. The
 // key goes before, as the peer closes the region behind it then.
 static bool part_with(struct phi_peer *peer, struct phi_remote_export *e)
 {
-    if (peer->link != NULL) {
+    if (peer->to.link != NULL) {
         if (!is_delivered(peer, e))
             return false;
-        phi_link_forget(peer->link, &e->target);
+        phi_link_forget(peer->to.link, &e->target);
     }
     return phi_imports_tell(peer, e->id) != -EAGAIN;
 }
@@ -141,11 +145,12 @@ struct phi_remote_export *phi_imports_closable(struct phi_peer *peer, struct phi
 {
     size_t cursor = 0;
     look->left = look->later = false;
-    for (struct phi_remote_export *e; (e = phi_map_next(&peer->remote_exports, &cursor)) != NULL;) {
+    for (struct phi_remote_export *e; (e = phi_map_next(&peer->imports.all, &cursor)) != NULL;) {
         if (e->import == NULL && !e->revoked)
-            continue; // there is nothing of it to close: of thousands, before who uses it is looked for
+            // there is nothing of it to close: of thousands, before who uses it is looked for
+            continue;
         bool idle = look->idle && e->import != NULL && !e->importing &&
-                    (peer->peers->leaving || !is_wanted(peer, e));
+                    (peer->self->end.leaving || !is_wanted(peer, e));
         if (!idle && !may_close(peer, e)) {
             look->left = look->left || (e->revoked && !e->closing);
             continue;
@@ -168,9 +173,9 @@ struct phi_remote_export *phi_imports_closable(struct phi_peer *peer, struct phi
 // take a while, so the service thread looks at all else before the next.
 int phi_imports_tick(struct phi_peer *peer, bool *closed)
 {
-    struct phi_peers *peers = peer->peers;
-    struct phi_executor *executor = peers->executor;
-    bool idle = peers->config->reap == PHI_REAP_IDLE;
+    struct phi_self *self = peer->self;
+    struct phi_executor *executor = self->executor;
+    bool idle = self->config->reap == PHI_REAP_IDLE;
     if (*closed)
         return 0;
     bool quiet = idle && !executor->ops->busy(executor, NULL, 0);
@@ -182,6 +187,6 @@ int phi_imports_tick(struct phi_peer *peer, bool *closed)
         return 0;
     }
     if (!look.left && !look.later)
-        peer->closing = false;
+        peer->imports.closing = false;
     return look.left ? 1 : look.later && idle ? 10 : -1;
 }

@@ -15,7 +15,7 @@
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "peer/wake.h"
 #include "release/abort.h"
@@ -29,42 +29,42 @@
 #define RESEND_GONE_MS 2000
 #define HELD_MS        10 // when to look again whether a bounce buffer is held
 
-bool phi_release_pending(struct phi_peers *peers, uint64_t base)
+bool phi_release_pending(struct phi_self *self, uint64_t base)
 {
-    for (const struct phi_release *part = peers->releases; part != NULL; part = part->next)
+    for (const struct phi_release *part = self->exports.releases; part != NULL; part = part->next)
         if (part->base == base && !part->drained && !phi_release_over(part->peer))
             return true; // what is over is only not cleared away yet
     return false;
 }
 
-uint32_t phi_releases_count(const struct phi_peers *peers)
+uint32_t phi_releases_count(const struct phi_self *self)
 {
     uint32_t count = 0;
-    for (const struct phi_release *part = peers->releases; part != NULL; part = part->next)
+    for (const struct phi_release *part = self->exports.releases; part != NULL; part = part->next)
         count++;
     return count;
 }
 
 bool phi_release_names(const struct phi_peer *peer)
 {
-    const struct phi_release *part = peer->peers->releases;
+    const struct phi_release *part = peer->self->exports.releases;
     while (part != NULL && part->peer != peer)
         part = part->next;
     return part != NULL;
 }
 
-void phi_releases_free(struct phi_peers *peers)
+void phi_releases_free(struct phi_self *self)
 {
-    while (peers->releases != NULL) {
-        struct phi_release *part = peers->releases;
-        peers->releases = part->next;
+    while (self->exports.releases != NULL) {
+        struct phi_release *part = self->exports.releases;
+        self->exports.releases = part->next;
         free(part);
     }
 }
 
 int phi_release_revoked(struct phi_peer *peer, const struct phi_node_message *message)
 {
-    struct phi_release *part = peer->peers->releases;
+    struct phi_release *part = peer->self->exports.releases;
     while (part != NULL && (part->id != message->a || part->peer != peer))
         part = part->next;
     if (message->bytes_size != sizeof part->last)
@@ -77,22 +77,22 @@ int phi_release_revoked(struct phi_peer *peer, const struct phi_node_message *me
         part->marked = false; // of another channel
     part->revoked = true;
     part->drained = part->last.drained != 0;
-    phi_peers_changed(peer->peers);
+    phi_self_changed(peer->self);
     return 0;
 }
 
 int phi_release_unmapped(struct phi_peer *peer, const struct phi_node_message *message)
 {
-    for (struct phi_local_export *e = peer->peers->ended; e != NULL; e = e->next) {
+    for (struct phi_local_export *e = peer->self->exports.ended; e != NULL; e = e->next) {
         if (e->id != message->a)
             continue;
         e->sent[peer->rank] = 0;
-        if (peer->link != NULL)
-            phi_link_unregister(peer->link, e->id);
+        if (peer->to.link != NULL)
+            phi_link_unregister(peer->to.link, e->id);
         break;
     }
     phi_release_prune_all(peer);
-    phi_peers_changed(peer->peers);
+    phi_self_changed(peer->self);
     return 0;
 }
 
@@ -112,11 +112,11 @@ static int tell_revoke(struct phi_peer *peer, uint64_t id, uint32_t export_id,
 // another way than messages of the service threads, and a stream is done with it before.
 static bool is_delivered(struct phi_release *part)
 {
-    struct phi_link *link = part->peer->link;
+    struct phi_link *link = part->peer->to.link;
     if (link == NULL)
         return true;
-    for (struct ph_channel *c = part->peer->channels; c != NULL; c = c->next)
-        if (c->local_base == part->base && atomic_load(&c->uses.revoked) != 0 &&
+    for (struct ph_channel *c = part->peer->channels.first; c != NULL; c = c->kept.next)
+        if (c->fixed.local_base == part->base && atomic_load(&c->live.uses.revoked) != 0 &&
             !phi_staging_sent(c))
             return false;
     part->marked = part->marked || phi_link_mark(link, &part->mark);
@@ -128,10 +128,10 @@ static bool is_delivered(struct phi_release *part)
 static int answer_wait(struct phi_release *part)
 {
     struct phi_peer *peer = part->peer;
-    struct ph_channel *channel = peer->channels;
-    while (channel != NULL &&
-           (channel->index + 1 != part->last.waiting || atomic_load(&channel->uses.revoked) == 0))
-        channel = channel->next;
+    struct ph_channel *channel = peer->channels.first;
+    while (channel != NULL && (channel->fixed.index + 1 != part->last.waiting ||
+                               atomic_load(&channel->live.uses.revoked) == 0))
+        channel = channel->kept.next;
     if (channel == NULL)
         return -1;
     if (!phi_revoke_drained(channel)) {
@@ -140,7 +140,7 @@ static int answer_wait(struct phi_release *part)
     }
     struct phi_node_message message;
     phi_peer_message(peer, PHI_NODE_LET_GO, &message);
-    message.a = channel->index;
+    message.a = channel->fixed.index;
     if (!is_delivered(part) || phi_peer_tell(peer, &message) == -EAGAIN)
         return 1;
     part->last.waiting = 0;
@@ -152,8 +152,8 @@ static int answer_wait(struct phi_release *part)
 static bool own_ends_drained(struct phi_release *part)
 {
     bool all = true;
-    for (struct ph_channel *c = part->peer->channels; c != NULL; c = c->next) {
-        if (c->local_base != part->base || atomic_load(&c->uses.revoked) == 0 ||
+    for (struct ph_channel *c = part->peer->channels.first; c != NULL; c = c->kept.next) {
+        if (c->fixed.local_base != part->base || atomic_load(&c->live.uses.revoked) == 0 ||
             phi_revoke_drained(c))
             continue;
         all = false;
@@ -161,9 +161,9 @@ static bool own_ends_drained(struct phi_release *part)
             continue; // it ends by itself
         // Where copies can look at `broken` they are skipped; a copy engine would write into a
         // buffer that its owner has not opened.
-        const bool looks = c->peers->device == NULL || c->stage.bells;
+        const bool looks = c->self->device == NULL || c->fixed.stage.bells;
         if (looks)
-            atomic_store(&c->mine->broken, 1);
+            atomic_store(&c->fixed.own.line->broken, 1);
         phi_revoke_lift(c, !looks);
     }
     return all;
@@ -181,7 +181,7 @@ static int tick_part(struct phi_release *part, int64_t now, bool *over)
     if (!part->drained && peer->state == PHI_PEER_BROKEN &&
         atomic_load(&phi_peer_theirs(peer)->drained) != 0) {
         part->drained = true; // it leaves, or has parted with us
-        phi_peers_changed(peer->peers);
+        phi_self_changed(peer->self);
     }
     if (part->drained) {
         *over = own_ends_drained(part);
@@ -203,21 +203,22 @@ static int tick_part(struct phi_release *part, int64_t now, bool *over)
 // Whether a release of the export's buffers is still to be told, which comes first.
 static bool is_held_back(const struct phi_peer *peer, const struct phi_local_export *e)
 {
-    for (const struct phi_release *part = peer->peers->releases; part != NULL; part = part->next)
+    for (const struct phi_release *part = peer->self->exports.releases; part != NULL;
+         part = part->next)
         if (part->peer == peer && part->export_id == e->id && !part->sent)
             return true;
     return phi_abort_untold(peer);
 }
 
 // Tells the peers that may map an export that it is of no use any more.
-static int tick_ended(struct phi_peers *peers, struct phi_local_export *e, int64_t now)
+static int tick_ended(struct phi_self *self, struct phi_local_export *e, int64_t now)
 {
     const struct phi_revoke revoke = {
         .size = e->export_.allocation.size, .gone = 1, .number = UINT32_MAX};
     bool again = now - e->told_at > RESEND_GONE_MS * PHI_MS;
     int soon = -1;
-    for (int rank = 0; rank < peers->ranks; rank++) {
-        struct phi_peer *peer = peers->table[rank];
+    for (int rank = 0; rank < self->ranks; rank++) {
+        struct phi_peer *peer = self->table[rank];
         if (e->sent[rank] && (peer == NULL || phi_release_over(peer)))
             e->sent[rank] = 0;
         if ((e->sent[rank] == 1 || (e->sent[rank] && again)) && !is_held_back(peer, e)) {
@@ -231,10 +232,10 @@ static int tick_ended(struct phi_peers *peers, struct phi_local_export *e, int64
     return soon;
 }
 
-static int tick_own(struct phi_peers *peers, int64_t now)
+static int tick_own(struct phi_self *self, int64_t now)
 {
     int soon = -1;
-    for (struct phi_release **at = &peers->releases; *at != NULL;) {
+    for (struct phi_release **at = &self->exports.releases; *at != NULL;) {
         struct phi_release *part = *at;
         bool over;
         soon = phi_soon(soon, tick_part(part, now, &over));
@@ -245,13 +246,13 @@ static int tick_own(struct phi_peers *peers, int64_t now)
         *at = part->next;
         phi_release_prune_all(part->peer);
         free(part);
-        phi_peers_changed(peers);
+        phi_self_changed(self);
     }
-    for (struct phi_local_export *e = peers->ended, *next; e != NULL; e = next) {
+    for (struct phi_local_export *e = self->exports.ended, *next; e != NULL; e = next) {
         next = e->next;
-        soon = phi_soon(soon, tick_ended(peers, e, now));
-        soon = phi_soon(soon, phi_export_held(peers, e) ? HELD_MS : -1);
-        phi_export_drop(peers, e);
+        soon = phi_soon(soon, tick_ended(self, e, now));
+        soon = phi_soon(soon, phi_export_held(self, e) ? HELD_MS : -1);
+        phi_export_drop(self, e);
     }
     return soon;
 }
@@ -263,14 +264,14 @@ static int tick_peer(struct phi_peer *peer, bool *closed)
     return phi_soon(soon, phi_spent_tick(peer));
 }
 
-int phi_release_tick(struct phi_peers *peers)
+int phi_release_tick(struct phi_self *self)
 {
-    pthread_mutex_lock(&peers->lock);
-    int soon = tick_own(peers, phi_now());
+    pthread_mutex_lock(&self->lock);
+    int soon = tick_own(self, phi_now());
     bool closed = false;
-    for (int rank = 0; rank < peers->ranks; rank++)
-        if (peers->table[rank] != NULL)
-            soon = phi_soon(soon, tick_peer(peers->table[rank], &closed));
-    pthread_mutex_unlock(&peers->lock);
+    for (int rank = 0; rank < self->ranks; rank++)
+        if (self->table[rank] != NULL)
+            soon = phi_soon(soon, tick_peer(self->table[rank], &closed));
+    pthread_mutex_unlock(&self->lock);
     return soon;
 }

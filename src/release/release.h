@@ -12,20 +12,20 @@
 
 struct phi_node_message;
 struct phi_peer;
-struct phi_peers;
+struct phi_self;
 
 // phi_release_pending: whether a peer may still touch the allocation at `base` by what was
 // released.
-bool phi_release_pending(struct phi_peers *peers, uint64_t base);
+bool phi_release_pending(struct phi_self *self, uint64_t base);
 
 // phi_releases_count counts those under way, of own buffers.
-uint32_t phi_releases_count(const struct phi_peers *peers);
+uint32_t phi_releases_count(const struct phi_self *self);
 
 // phi_release_names: whether a release of own buffers that is under way is about this life.
 bool phi_release_names(const struct phi_peer *peer);
 
 // phi_releases_free forgets the releases under way, at the context's end.
-void phi_releases_free(struct phi_peers *peers);
+void phi_releases_free(struct phi_self *self);
 
 // Messages of peers.
 int phi_release_revoked(struct phi_peer *peer, const struct phi_node_message *message);
@@ -33,6 +33,6 @@ int phi_release_unmapped(struct phi_peer *peer, const struct phi_node_message *m
 
 // phi_release_tick (takes the lock) carries all releases on, own and of peers; returns in how many
 // ms to call it again, -1: when something happens.
-int phi_release_tick(struct phi_peers *peers);
+int phi_release_tick(struct phi_self *self);
 
 #endif

@@ -15,7 +15,7 @@
 #include "peer/keys.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "release/release_state.h"
 
 // What is in the way of a state.
@@ -53,16 +53,16 @@ static void in_the_way(struct obstacle *o, const struct phi_release *part)
     o->rc = -EAGAIN;
 }
 
-static void look_at_mappings(struct phi_peers *peers, const struct phi_scope *scope,
+static void look_at_mappings(struct phi_self *self, const struct phi_scope *scope,
                              struct phi_local_export *e, struct obstacle *o)
 {
     const struct phi_allocation *a = &e->export_.allocation;
     if (!phi_scope_touches(scope, a->base, a->size))
         return;
-    for (int rank = 0; rank < peers->ranks; rank++) {
-        if (!e->sent[rank] || peers->table[rank] == NULL || phi_release_over(peers->table[rank]))
+    for (int rank = 0; rank < self->ranks; rank++) {
+        if (!e->sent[rank] || self->table[rank] == NULL || phi_release_over(self->table[rank]))
             continue;
-        note_ended(o, peers->table[rank]);
+        note_ended(o, self->table[rank]);
         o->pins_only = false;
         o->more += o->rc != 0;
         if (o->rc == 0) {
@@ -75,27 +75,28 @@ static void look_at_mappings(struct phi_peers *peers, const struct phi_scope *sc
 
 // Whether a channel has, or may get, a buffer in the range that nobody released. What no peer was
 // told of has none: an exchange that failed before leaves its buffers behind.
-static bool has_unreleased(struct phi_peers *peers, const struct phi_scope *scope)
+static bool has_unreleased(struct phi_self *self, const struct phi_scope *scope)
 {
-    for (int rank = 0; rank < peers->ranks; rank++) {
-        const struct phi_peer *peer = peers->table[rank];
+    for (int rank = 0; rank < self->ranks; rank++) {
+        const struct phi_peer *peer = self->table[rank];
         size_t cursor = 0;
         for (struct phi_key *key;
-             peer != NULL && (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
-            for (uint32_t i = 0; i < key->own_count; i++)
-                if (!key->own[i].released && (key->own[i].offered || key->request != NULL) &&
-                    phi_scope_has(scope, &key->own[i]))
+             peer != NULL && (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;)
+            for (uint32_t i = 0; i < key->own.count; i++)
+                if (!key->own.list[i].released &&
+                    (key->own.list[i].offered || key->request != NULL) &&
+                    phi_scope_has(scope, &key->own.list[i]))
                     return true;
     }
     return false;
 }
 
-static struct obstacle look(struct phi_peers *peers, const struct phi_scope *scope,
+static struct obstacle look(struct phi_self *self, const struct phi_scope *scope,
                             enum ph_release_state state)
 {
     struct obstacle o = {0};
     bool waits = false;
-    for (const struct phi_release *part = peers->releases; part != NULL; part = part->next) {
+    for (const struct phi_release *part = self->exports.releases; part != NULL; part = part->next) {
         if (!phi_scope_touches(scope, part->base + part->offset, part->size))
             continue;
         waits = true;
@@ -103,15 +104,15 @@ static struct obstacle look(struct phi_peers *peers, const struct phi_scope *sco
             (state > PH_RELEASE_REVOKED || !part->revoked))
             in_the_way(&o, part);
     }
-    if (!waits && has_unreleased(peers, scope)) {
+    if (!waits && has_unreleased(self, scope)) {
         o.rc = -EINVAL;
         return o;
     }
     if (state == PH_RELEASE_CLOSED) {
-        for (uint32_t i = 0; i < peers->exports_count; i++)
-            look_at_mappings(peers, scope, peers->exports[i], &o);
-        for (struct phi_local_export *e = peers->ended; e != NULL; e = e->next)
-            look_at_mappings(peers, scope, e, &o);
+        for (uint32_t i = 0; i < self->exports.count; i++)
+            look_at_mappings(self, scope, self->exports.live[i], &o);
+        for (struct phi_local_export *e = self->exports.ended; e != NULL; e = e->next)
+            look_at_mappings(self, scope, e, &o);
     }
     if (o.pins_only)
         o.rc = -EBUSY;
@@ -138,7 +139,7 @@ static void describe_part(const struct phi_release *part, char *text, size_t siz
                  last->devices == 1 ? "" : "s");
 }
 
-static void describe(struct phi_peers *peers, const struct obstacle *o, char *text, size_t size)
+static void describe(struct phi_self *self, const struct obstacle *o, char *text, size_t size)
 {
     if (o->part != NULL)
         describe_part(o->part, text, size);
@@ -147,78 +148,78 @@ static void describe(struct phi_peers *peers, const struct obstacle *o, char *te
     else
         snprintf(text, size, "still maps the allocation%s",
                  o->e->export_.allocation.kind == PHI_KIND_CUDA ||
-                         o->e->export_.allocation.kind == PHI_KIND_POOL || peers->device != NULL
+                         o->e->export_.allocation.kind == PHI_KIND_POOL || self->device != NULL
                      ? ": it has not called ph_reap"
                      : "");
 }
 
-static int fail(struct phi_peers *peers, const struct phi_scope *scope, enum ph_release_state state,
+static int fail(struct phi_self *self, const struct phi_scope *scope, enum ph_release_state state,
                 const struct obstacle *o)
 {
     static const char *const names[] = {"", "REVOKED", "DRAINED", "CLOSED"};
     unsigned long long size = scope->end - scope->begin, at = scope->begin;
     char what[192], suspicion[80], more[32] = "";
     if (o->rc == -EINVAL)
-        return phi_fail(peers->report, -EINVAL,
+        return phi_fail(self->report, -EINVAL,
                         "%llu bytes at 0x%llx are in use by channels: ph_release_start first", size,
                         at);
-    const struct phi_peer *peer = o->part ? o->part->peer : peers->table[o->rank];
-    describe(peers, o, what, sizeof what);
-    phi_executor_suspicion(peers->executor, peer->rank, suspicion, sizeof suspicion);
+    const struct phi_peer *peer = o->part ? o->part->peer : self->table[o->rank];
+    describe(self, o, what, sizeof what);
+    phi_executor_suspicion(self->executor, peer->rank, suspicion, sizeof suspicion);
     if (o->more > 0)
         snprintf(more, sizeof more, " (and %u more)", o->more);
-    return phi_fail(peers->report, o->rc,
+    return phi_fail(self->report, o->rc,
                     "the release of %llu bytes at 0x%llx is not %s: rank %d "
                     "(process %u) %s%s%s",
                     size, at, names[state], peer->rank, peer->theirs.pid, what, more, suspicion);
 }
 
 // Whether the application is to be told at once. A fenced rank is answered by nobody.
-static bool must_tell(const struct phi_peers *peers, const struct obstacle *o)
+static bool must_tell(const struct phi_self *self, const struct obstacle *o)
 {
-    return peers->fenced || o->ended != NULL;
+    return self->end.fenced || o->ended != NULL;
 }
 
 // What a call says of what is in the way. An end that the application does not know of comes first:
 // the others may wait for that.
-static int say(struct phi_peers *peers, const struct phi_scope *scope,
-               enum ph_release_state state, const struct obstacle *o)
+static int say(struct phi_self *self, const struct phi_scope *scope, enum ph_release_state state,
+               const struct obstacle *o)
 {
     if (o->rc == -EINVAL)
-        return fail(peers, scope, state, o);
-    if (peers->fenced)
-        return phi_fence_fail(peers);
-    return o->ended ? phi_peer_failure(o->ended) : fail(peers, scope, state, o);
+        return fail(self, scope, state, o);
+    if (self->end.fenced)
+        return phi_fence_fail(self);
+    return o->ended ? phi_peer_failure(o->ended) : fail(self, scope, state, o);
 }
 
-int phi_release_test(struct phi_peers *peers, const void *address, size_t size,
+int phi_release_test(struct phi_self *self, const void *address, size_t size,
                      enum ph_release_state state)
 {
     const struct phi_scope scope = {.begin = (uintptr_t)address, .end = (uintptr_t)address + size};
-    pthread_mutex_lock(&peers->lock);
-    struct obstacle o = look(peers, &scope, state);
-    if (o.rc && (o.rc != -EAGAIN || must_tell(peers, &o)))
-        o.rc = say(peers, &scope, state, &o);
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_lock(&self->lock);
+    struct obstacle o = look(self, &scope, state);
+    if (o.rc && (o.rc != -EAGAIN || must_tell(self, &o)))
+        o.rc = say(self, &scope, state, &o);
+    pthread_mutex_unlock(&self->lock);
     return o.rc;
 }
 
-int phi_release_wait(struct phi_peers *peers, const void *address, size_t size,
+int phi_release_wait(struct phi_self *self, const void *address, size_t size,
                      enum ph_release_state state, int64_t deadline)
 {
     const struct phi_scope scope = {.begin = (uintptr_t)address, .end = (uintptr_t)address + size};
     const struct timespec until = {deadline / 1000000000, deadline % 1000000000};
-    pthread_mutex_lock(&peers->lock);
-    struct obstacle o = look(peers, &scope, state);
+    pthread_mutex_lock(&self->lock);
+    struct obstacle o = look(self, &scope, state);
     // The service thread hears of all that changes, and says so.
-    while ((o.rc == -EAGAIN || o.rc == -EBUSY) && !must_tell(peers, &o) && phi_now() < deadline) {
-        pthread_cond_timedwait(&peers->changed, &peers->lock, &until);
-        o = look(peers, &scope, state);
+    while ((o.rc == -EAGAIN || o.rc == -EBUSY) && !must_tell(self, &o) && phi_now() < deadline) {
+        pthread_cond_timedwait(&self->changes.cond, &self->lock, &until);
+        o = look(self, &scope, state);
     }
     if (o.rc == -EAGAIN)
         o.rc = -ETIMEDOUT;
     if (o.rc)
-        o.rc = say(peers, &scope, state, &o);
-    pthread_mutex_unlock(&peers->lock);
-    return phi_untold_answer(peers, o.rc); // at the deadline: of what is not in the way, too
+        o.rc = say(self, &scope, state, &o);
+    pthread_mutex_unlock(&self->lock);
+    return phi_untold_answer(self, o.rc); // at the deadline: of what is not in the way, too
 }

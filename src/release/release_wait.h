@@ -8,12 +8,12 @@
 
 #include <peerhop/release.h>
 
-struct phi_peers;
+struct phi_self;
 
 // phi_release_test and phi_release_wait: as ph_release_test and ph_release_wait.
-int phi_release_test(struct phi_peers *peers, const void *address, size_t size,
+int phi_release_test(struct phi_self *self, const void *address, size_t size,
                      enum ph_release_state state);
-int phi_release_wait(struct phi_peers *peers, const void *address, size_t size,
+int phi_release_wait(struct phi_self *self, const void *address, size_t size,
                      enum ph_release_state state, int64_t deadline);
 
 #endif

@@ -9,7 +9,7 @@
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "peer/wake.h"
 #include "release/evict.h"
@@ -37,9 +37,9 @@ void phi_retire_full_tell(struct phi_key *key)
                                   peer->room.held_there, peer->room.pinned, peer->room.exchanging};
     // One that is owed already says how many there were, so the latest says all. Behind others it
     // waits for its turn: the service thread comes again.
-    if (peer->fulls_unsaid || say_full(key) == -EAGAIN) {
-        key->full_unsaid = peer->fulls_unsaid = true;
-        phi_service_wake(peer->peers);
+    if (peer->replies.fulls_unsaid || say_full(key) == -EAGAIN) {
+        key->full_unsaid = peer->replies.fulls_unsaid = true;
+        phi_service_wake(peer->self);
     }
 }
 
@@ -47,14 +47,14 @@ void phi_retire_full_tell(struct phi_key *key)
 static bool say_fulls(struct phi_peer *peer)
 {
     size_t cursor = 0;
-    if (!peer->fulls_unsaid)
+    if (!peer->replies.fulls_unsaid)
         return true;
-    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;) {
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;) {
         if (key->full_unsaid && say_full(key) == -EAGAIN)
             return false;
         key->full_unsaid = false;
     }
-    peer->fulls_unsaid = false;
+    peer->replies.fulls_unsaid = false;
     return true;
 }
 
@@ -69,8 +69,8 @@ int phi_retire_full_file(struct phi_peer *peer, const struct phi_node_message *m
     if (key == NULL || key->slot != PHI_NO_SLOT)
         return rc;
     memcpy(&key->full, message->bytes, sizeof key->full);
-    phi_peers_changed(peer->peers);
-    phi_mailbox_wake(peer->peers->mailbox);
+    phi_self_changed(peer->self);
+    phi_mailbox_wake(peer->self->mailbox);
     return 0;
 }
 
@@ -88,7 +88,7 @@ bool phi_retire_refused(struct phi_key *key)
 
 static enum phi_retire_answer judge(struct phi_peer *peer, const struct phi_node_message *message)
 {
-    struct phi_key *key = peer->slots[message->a];
+    struct phi_key *key = peer->keys.slots[message->a];
     uint32_t round = (uint32_t)message->b;
     if (key == NULL) // its offers have not been read yet, or it was never exchanged
         return message->c == PHI_NO_LINE ? PHI_RETIRE_YES : PHI_RETIRE_ROUND;
@@ -102,13 +102,13 @@ static enum phi_retire_answer judge(struct phi_peer *peer, const struct phi_node
 
 static void carry_out(struct phi_peer *peer, const struct phi_node_message *message)
 {
-    struct phi_key *key = peer->slots[message->a];
+    struct phi_key *key = peer->keys.slots[message->a];
     if (message->c != PHI_NO_LINE) {
         phi_evict_channel(phi_evict_channel_at(key, (uint32_t)message->c));
         return;
     }
     // Offers of this life of the slot that come late are of no use any more.
-    peer->slot_lives[message->a] = (uint32_t)(message->b >> 32);
+    peer->keys.slot_lives[message->a] = (uint32_t)(message->b >> 32);
     if (key == NULL)
         return;
     phi_evict_channels(key);
@@ -131,12 +131,12 @@ bool phi_retire_say(struct phi_peer *peer)
     if (!phi_peer_connected(peer) && peer->state < PHI_PEER_READY)
         return true;
     uint32_t said = 0;
-    while (said < peer->unsaid_count && say(peer, &peer->unsaid[said]) != -EAGAIN)
+    while (said < peer->replies.unsaid_count && say(peer, &peer->replies.unsaid[said]) != -EAGAIN)
         said++;
-    peer->unsaid_count -= said;
-    for (uint32_t i = 0; said > 0 && i < peer->unsaid_count; i++)
-        peer->unsaid[i] = peer->unsaid[said + i];
-    return peer->unsaid_count == 0 && say_fulls(peer);
+    peer->replies.unsaid_count -= said;
+    for (uint32_t i = 0; said > 0 && i < peer->replies.unsaid_count; i++)
+        peer->replies.unsaid[i] = peer->replies.unsaid[said + i];
+    return peer->replies.unsaid_count == 0 && say_fulls(peer);
 }
 
 // Says yes or no, in this order: first what the answer promises, then the answer. It is sent in any
@@ -146,12 +146,12 @@ int phi_retire_file(struct phi_peer *peer, const struct phi_node_message *messag
     if (phi_peer_is_lower(peer) || peer->segment == NULL || message->a >= peer->segment->capacity ||
         (message->c != PHI_NO_LINE &&
          (message->c & ~PHI_RETIRE_SPENT) >= peer->segment->capacity) ||
-        peer->unsaid_count == PHI_RETIRE_ASKED)
+        peer->replies.unsaid_count == PHI_RETIRE_ASKED)
         return -EBADMSG;
     enum phi_retire_answer verdict = judge(peer, message);
     if (verdict == PHI_RETIRE_YES)
         carry_out(peer, message);
-    peer->unsaid[peer->unsaid_count++] =
+    peer->replies.unsaid[peer->replies.unsaid_count++] =
         (struct phi_unsaid){message->c, (uint32_t)message->a, verdict};
     phi_retire_say(peer);
     return 0;

@@ -14,7 +14,7 @@
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "peer/wake.h"
 #include "release/imports.h"
@@ -44,10 +44,10 @@ struct phi_revocation {
 
 int phi_revoke_let_go(struct phi_peer *peer, const struct phi_node_message *message)
 {
-    for (struct ph_channel *c = peer->channels; c != NULL; c = c->next)
-        if (c->index == message->a && atomic_load(&c->uses.revoked) != 0) {
-            phi_peer_note_told(peer, &c->told_by_then);
-            c->let_go = true;
+    for (struct ph_channel *c = peer->channels.first; c != NULL; c = c->kept.next)
+        if (c->fixed.index == message->a && atomic_load(&c->live.uses.revoked) != 0) {
+            phi_peer_note_told(peer, &c->kept.told_by_then);
+            c->kept.let_go = true;
         }
     return 0;
 }
@@ -60,8 +60,9 @@ static bool within(const struct phi_revocation *r, const struct phi_remote_expor
 
 static bool concerns(const struct phi_revocation *r, const struct ph_channel *channel)
 {
-    return channel->theirs_number <= r->number &&
-           within(r, channel->remote_export, channel->remote_offset, channel->remote_size);
+    return channel->fixed.theirs.number <= r->number &&
+           within(r, channel->kept.remote_export, channel->fixed.remote_offset,
+                  channel->fixed.theirs.size);
 }
 
 static bool concerns_buffer(const struct phi_revocation *r, const struct phi_peer_buffer *buffer)
@@ -72,11 +73,12 @@ static bool concerns_buffer(const struct phi_revocation *r, const struct phi_pee
 static void revoke(struct phi_peer *peer, const struct phi_revocation *r)
 {
     size_t cursor = 0;
-    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
-        for (uint32_t i = 0; i < key->theirs_count; i++)
-            if (concerns_buffer(r, &key->theirs[i]))
-                key->theirs[i].released = true;
-    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next)
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;)
+        for (uint32_t i = 0; i < key->theirs.count; i++)
+            if (concerns_buffer(r, &key->theirs.list[i]))
+                key->theirs.list[i].released = true;
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next)
         if (concerns(r, channel))
             phi_revoke_channel(channel);
 }
@@ -85,17 +87,17 @@ static void revoke(struct phi_peer *peer, const struct phi_revocation *r)
 // Without room it is, and stays until the pair is over.
 static void note_gone(struct phi_peer *peer, uint32_t export_id)
 {
-    if (export_id < peer->exports_seen || peer->ended_count == GONE_MAX)
+    if (export_id < peer->imports.seen || peer->imports.ended_count == GONE_MAX)
         return;
-    for (uint32_t i = 0; i < peer->ended_count; i++)
-        if (peer->ended_unread[i] == export_id)
+    for (uint32_t i = 0; i < peer->imports.ended_count; i++)
+        if (peer->imports.ended_unread[i] == export_id)
             return; // told again
-    uint32_t *grown = phi_array_grow(peer->ended_unread, peer->ended_count, &peer->ended_room,
-                                     sizeof *peer->ended_unread);
+    uint32_t *grown = phi_array_grow(peer->imports.ended_unread, peer->imports.ended_count,
+                                     &peer->imports.ended_room, sizeof *peer->imports.ended_unread);
     if (grown == NULL)
         return;
-    peer->ended_unread = grown;
-    peer->ended_unread[peer->ended_count++] = export_id;
+    peer->imports.ended_unread = grown;
+    peer->imports.ended_unread[peer->imports.ended_count++] = export_id;
 }
 
 static void end_export(struct phi_peer *peer, uint32_t export_id)
@@ -107,7 +109,7 @@ static void end_export(struct phi_peer *peer, uint32_t export_id)
         return;
     }
     e->revoked = true;
-    peer->closing = true;
+    peer->imports.closing = true;
 }
 
 // What the peer sent before, the application may still take by the calls that it would have made.
@@ -123,8 +125,8 @@ static bool take_effect(struct phi_peer *peer, struct phi_revocation *r)
     if (r->id == 0)
         end_export(peer, r->export_id);
     revoke(peer, r);
-    phi_peers_changed(peer->peers);
-    phi_mailbox_wake(peer->peers->mailbox); // of exchanges that wait for what will not come
+    phi_self_changed(peer->self);
+    phi_mailbox_wake(peer->self->mailbox); // of exchanges that wait for what will not come
     return true;
 }
 
@@ -132,7 +134,7 @@ static bool take_effect(struct phi_peer *peer, struct phi_revocation *r)
 static struct phi_revocation **place_of(struct phi_peer *peer,
                                         const struct phi_node_message *message, unsigned *before)
 {
-    struct phi_revocation **at = &peer->revocations;
+    struct phi_revocation **at = &peer->imports.revocations;
     for (*before = 0; *at != NULL; ++*before, at = &(*at)->next)
         if ((*at)->id == message->a && (message->a != 0 || (*at)->export_id == message->b))
             break;
@@ -172,16 +174,16 @@ int phi_revoke_file(struct phi_peer *peer, const struct phi_node_message *messag
 uint32_t phi_revocations_count(const struct phi_peer *peer)
 {
     uint32_t count = 0;
-    for (const struct phi_revocation *r = peer->revocations; r != NULL; r = r->next)
+    for (const struct phi_revocation *r = peer->imports.revocations; r != NULL; r = r->next)
         count += r->id != 0;
     return count;
 }
 
 void phi_revoke_free(struct phi_peer *peer)
 {
-    while (peer->revocations != NULL) {
-        struct phi_revocation *r = peer->revocations;
-        peer->revocations = r->next;
+    while (peer->imports.revocations != NULL) {
+        struct phi_revocation *r = peer->imports.revocations;
+        peer->imports.revocations = r->next;
         free(r);
     }
 }
@@ -189,10 +191,10 @@ void phi_revoke_free(struct phi_peer *peer)
 // What stands in the way of the first channel that is not drained; waiting: of any.
 static void note_left(struct ph_channel *channel, struct phi_revoked *now)
 {
-    struct phi_executor *executor = channel->peers->executor;
+    struct phi_executor *executor = channel->self->executor;
     if (now->drained) {
         struct phi_left left;
-        executor->ops->left(executor, &channel->uses, &left);
+        executor->ops->left(executor, &channel->live.uses, &left);
         now->drained = 0;
         now->op_id = channel->op_id;
         now->streams = left.streams;
@@ -200,20 +202,21 @@ static void note_left(struct ph_channel *channel, struct phi_revoked *now)
         now->devices = left.devices;
         now->graph = left.graph;
     }
-    if (now->waiting == 0 && !channel->let_go && phi_revoke_may_wait(channel))
-        now->waiting = channel->index + 1;
+    if (now->waiting == 0 && !channel->kept.let_go && phi_revoke_may_wait(channel))
+        now->waiting = channel->fixed.index + 1;
 }
 
 // What it posted before may come later than the message.
 static bool has_let_go(const struct ph_channel *channel)
 {
-    return channel->let_go && phi_peer_heard(channel->peer, &channel->told_by_then);
+    return channel->kept.let_go && phi_peer_heard(channel->peer, &channel->kept.told_by_then);
 }
 
 static struct phi_revoked examine(struct phi_peer *peer, const struct phi_revocation *r)
 {
     struct phi_revoked now = {.drained = 1};
-    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next) {
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next) {
         if (!concerns(r, channel))
             continue;
         if (!phi_revoke_drained(channel)) {
@@ -223,8 +226,9 @@ static struct phi_revoked examine(struct phi_peer *peer, const struct phi_revoca
             continue;
         }
         phi_revoke_settle(channel);
-        if (atomic_load(&channel->status) == PH_EBROKEN)
-            atomic_store(&channel->mine->broken, 1); // no copy can be skipped by it any more
+        if (atomic_load(&channel->live.status) == PH_EBROKEN)
+            // no copy can be skipped by it any more
+            atomic_store(&channel->fixed.own.line->broken, 1);
     }
     return now;
 }
@@ -252,7 +256,7 @@ static bool tick_revocation(struct phi_peer *peer, struct phi_revocation *r)
 int phi_revoke_tick(struct phi_peer *peer, bool *closed)
 {
     int soon = phi_retire_say(peer) ? -1 : 1;
-    for (struct phi_revocation **at = &peer->revocations; *at != NULL;) {
+    for (struct phi_revocation **at = &peer->imports.revocations; *at != NULL;) {
         struct phi_revocation *r = *at;
         bool over = peer->state == PHI_PEER_BROKEN && phi_expel_over(peer);
         if (!over && !tick_revocation(peer, r)) {
@@ -263,5 +267,5 @@ int phi_revoke_tick(struct phi_peer *peer, bool *closed)
         *at = r->next;
         free(r);
     }
-    return peer->closing ? phi_soon(soon, phi_imports_tick(peer, closed)) : soon;
+    return peer->imports.closing ? phi_soon(soon, phi_imports_tick(peer, closed)) : soon;
 }

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 #include "release/ask.h"
 #include "release/spent_list.h"
@@ -23,22 +23,22 @@ static void ask_or_keep(struct ph_channel *channel)
 void phi_spent_note(struct ph_channel *channel)
 {
     struct phi_peer *peer = channel->peer;
-    struct phi_spent *spent = &peer->spent;
-    if (peer->peers->rank > peer->rank || peer->peers->leaving || peer->state != PHI_PEER_READY ||
-        !phi_spent_is(channel) || channel->spent || channel->asked)
+    struct phi_spent *spent = &peer->channels.spent;
+    if (peer->self->rank > peer->rank || peer->self->end.leaving || peer->state != PHI_PEER_READY ||
+        !phi_spent_is(channel) || channel->kept.spent || channel->kept.asked)
         return;
     // At once, not by the service thread: the next exchange of the key may begin any time.
     ask_or_keep(channel);
-    if (!channel->spent)
+    if (!channel->kept.spent)
         return;
     phi_spent_postpone(spent);
     if (spent->count == 1)
-        phi_service_wake(peer->peers); // else it comes anyway
+        phi_service_wake(peer->self); // else it comes anyway
 }
 
 int phi_spent_tick(struct phi_peer *peer)
 {
-    struct phi_spent *spent = &peer->spent;
+    struct phi_spent *spent = &peer->channels.spent;
     if (spent->count == 0 || peer->state != PHI_PEER_READY || peer->room.asked > 0)
         return -1; // an answer wakes
     if (phi_now() < spent->at)
@@ -60,34 +60,34 @@ int phi_spent_tick(struct phi_peer *peer)
 // The last handle is gone.
 static void end(struct ph_channel *channel)
 {
-    struct ph_channel **at = &channel->peer->husks;
-    if (!channel->retired) {
+    struct ph_channel **at = &channel->peer->channels.retired;
+    if (!channel->kept.retired) {
         phi_spent_note(channel);
         return;
     }
     while (*at != channel)
-        at = &(*at)->next;
-    *at = channel->next;
+        at = &(*at)->kept.next;
+    *at = channel->kept.next;
     free(channel);
 }
 
 int phi_channel_close(struct ph_channel *channel)
 {
-    struct phi_peers *peers = channel->peers;
+    struct phi_self *self = channel->self;
     struct phi_peer *peer = channel->peer;
     int rc = 0;
-    pthread_mutex_lock(&peers->lock);
-    if (channel->handles == 0) {
-        rc = phi_fail(peers->report, -EINVAL,
+    pthread_mutex_lock(&self->lock);
+    if (channel->kept.handles == 0) {
+        rc = phi_fail(self->report, -EINVAL,
                       "operation %llu with rank %d: the channel has no handle left to close",
                       (unsigned long long)channel->op_id, peer->rank);
-    } else if (channel->handles == 1 && atomic_load(&channel->uses.devices) != 0) {
+    } else if (channel->kept.handles == 1 && atomic_load(&channel->live.uses.devices) != 0) {
         rc = phi_device_channel_busy(channel, "the last handle cannot be closed");
-    } else if (--channel->handles == 0) {
+    } else if (--channel->kept.handles == 0) {
         end(channel);
         phi_lives_due(peer);
     }
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     return rc;
 }
 
@@ -95,8 +95,8 @@ void phi_revoke_channel(struct ph_channel *channel)
 {
     int whole = 0;
     // The status first: who is refused because of `revoked` finds there why.
-    atomic_compare_exchange_strong(&channel->status, &whole, -ESTALE);
+    atomic_compare_exchange_strong(&channel->live.status, &whole, -ESTALE);
     // seq_cst: pairs with the executors, which store a number and then look at `revoked`.
-    if (atomic_exchange(&channel->uses.revoked, 1) == 0)
+    if (atomic_exchange(&channel->live.uses.revoked, 1) == 0)
         phi_spent_note(channel);
 }

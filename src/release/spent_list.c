@@ -15,35 +15,36 @@
 
 bool phi_spent_is(const struct ph_channel *channel)
 {
-    return atomic_load(&channel->uses.revoked) != 0 && channel->handles == 0 && !channel->retired;
+    return atomic_load(&channel->live.uses.revoked) != 0 && channel->kept.handles == 0 &&
+           !channel->kept.retired;
 }
 
 void phi_spent_append(struct ph_channel *channel)
 {
-    struct phi_spent *spent = &channel->peer->spent;
+    struct phi_spent *spent = &channel->peer->channels.spent;
     if (spent->first == NULL)
         spent->end = &spent->first;
-    channel->spent = true;
-    channel->spent_next = NULL;
+    channel->kept.spent = true;
+    channel->kept.spent_next = NULL;
     *spent->end = channel;
-    spent->end = &channel->spent_next;
+    spent->end = &channel->kept.spent_next;
     spent->count++;
 }
 
 struct ph_channel *phi_spent_take(struct phi_spent *spent)
 {
     struct ph_channel *channel = spent->first;
-    spent->first = channel->spent_next;
-    channel->spent = false;
+    spent->first = channel->kept.spent_next;
+    channel->kept.spent = false;
     spent->count--;
     return channel;
 }
 
 void phi_spent_drop(struct ph_channel *channel)
 {
-    struct phi_spent *spent = &channel->peer->spent;
+    struct phi_spent *spent = &channel->peer->channels.spent;
     // Each comes round once; the others keep their order.
-    for (uint32_t n = channel->spent ? spent->count : 0; n > 0; n--) {
+    for (uint32_t n = channel->kept.spent ? spent->count : 0; n > 0; n--) {
         struct ph_channel *first = phi_spent_take(spent);
         if (first != channel)
             phi_spent_append(first);
@@ -54,11 +55,11 @@ void phi_spent_drop(struct ph_channel *channel)
 // the peer has not taken so far it may just be taking, for a while.
 bool phi_spent_is_for_ever(struct ph_channel *channel, enum phi_retire_answer answer)
 {
-    if (answer != PHI_RETIRE_PINNED || channel->flags_own.lanes == 0)
+    if (answer != PHI_RETIRE_PINNED || channel->fixed.own.flags.lanes == 0)
         return false;
-    if (channel->spent_pinned == 0)
-        channel->spent_pinned = phi_now();
-    return phi_flags_stuck(channel) || phi_now() - channel->spent_pinned > PINNED_MS * PHI_MS;
+    if (channel->kept.spent_pinned == 0)
+        channel->kept.spent_pinned = phi_now();
+    return phi_flags_stuck(channel) || phi_now() - channel->kept.spent_pinned > PINNED_MS * PHI_MS;
 }
 
 // Each further time in a row waits longer.
@@ -74,7 +75,7 @@ void phi_spent_postpone(struct phi_spent *spent)
 
 void phi_spent_answered(struct ph_channel *channel, enum phi_retire_answer answer)
 {
-    struct phi_spent *spent = &channel->peer->spent;
+    struct phi_spent *spent = &channel->peer->channels.spent;
     if (answer == PHI_RETIRE_YES) {
         spent->pause = PAUSE_LEAST_MS;
         spent->at = 0; // there is room for another question

@@ -9,7 +9,7 @@
 #include "peer/exports.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 #include "release/release_state.h"
 #include "release/spent.h"
@@ -19,8 +19,8 @@
 static struct phi_release *part_for(struct phi_peer *peer, const struct phi_local_export *e,
                                     const struct phi_scope *scope, uint64_t since)
 {
-    struct phi_peers *peers = peer->peers;
-    struct phi_release *part = peers->releases;
+    struct phi_self *self = peer->self;
+    struct phi_release *part = self->exports.releases;
     for (; part != NULL; part = part->next)
         if (part->peer == peer && part->export_id == e->id && part->id > since)
             return part;
@@ -30,21 +30,21 @@ static struct phi_release *part_for(struct phi_peer *peer, const struct phi_loca
     const struct phi_allocation *a = &e->export_.allocation;
     uint64_t begin = scope->begin > a->base ? scope->begin : a->base;
     uint64_t end = scope->end < a->base + a->size ? scope->end : a->base + a->size;
-    part->id = ++peers->release_ids;
+    part->id = ++self->exports.release_ids;
     part->peer = peer;
     part->export_id = e->id;
     part->base = a->base;
     part->offset = begin - a->base;
     part->size = end - begin;
-    part->number = peer->numbers;
-    part->next = peers->releases;
-    peers->releases = part;
+    part->number = peer->keys.numbers;
+    part->next = self->exports.releases;
+    self->exports.releases = part;
     return part;
 }
 
 void phi_release_buffer(struct phi_key *key, struct phi_own_buffer *own)
 {
-    struct phi_peers *peers = key->peer->peers;
+    struct phi_self *self = key->peer->self;
     own->released = true;
     // Before the peer is told of the release: a round that is under way with this buffer ends
     // without it there. Pairs with the load in phi_revoke_key.
@@ -55,7 +55,7 @@ void phi_release_buffer(struct phi_key *key, struct phi_own_buffer *own)
             &phi_segment_slot(key->peer->segment, key->peer->segment->side, key->slot)->released,
             own->number);
     if (--own->export_->buffers == 0)
-        phi_release_unused(peers, own->export_);
+        phi_release_unused(self, own->export_);
 }
 
 // Marks the buffers of one peer's keys.
@@ -63,9 +63,9 @@ static int release_buffers(struct phi_peer *peer, const struct phi_scope *scope,
                            bool *any)
 {
     size_t cursor = 0;
-    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;) {
-        for (uint32_t i = 0; i < key->own_count; i++) {
-            struct phi_own_buffer *own = &key->own[i];
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;) {
+        for (uint32_t i = 0; i < key->own.count; i++) {
+            struct phi_own_buffer *own = &key->own.list[i];
             if (own->released || !phi_scope_has(scope, own))
                 continue;
             *any = true;
@@ -82,18 +82,19 @@ static int release_buffers(struct phi_peer *peer, const struct phi_scope *scope,
 
 static void revoke_own_ends(struct phi_peer *peer)
 {
-    for (struct ph_channel *channel = peer->channels; channel != NULL; channel = channel->next) {
-        if (phi_key_mine_released(channel->key, channel->mine_number))
+    for (struct ph_channel *channel = peer->channels.first; channel != NULL;
+         channel = channel->kept.next) {
+        if (phi_key_mine_released(channel->kept.key, channel->fixed.own.number))
             phi_revoke_channel(channel);
     }
 }
 
-static int release_scope(struct phi_peers *peers, const struct phi_scope *scope, bool *any)
+static int release_scope(struct phi_self *self, const struct phi_scope *scope, bool *any)
 {
-    uint64_t since = peers->release_ids;
+    uint64_t since = self->exports.release_ids;
     int rc = 0;
-    for (int rank = 0; rank < peers->ranks && rc == 0; rank++) {
-        struct phi_peer *peer = peers->table[rank];
+    for (int rank = 0; rank < self->ranks && rc == 0; rank++) {
+        struct phi_peer *peer = self->table[rank];
         bool here = false;
         if (peer == NULL)
             continue;
@@ -104,74 +105,74 @@ static int release_scope(struct phi_peers *peers, const struct phi_scope *scope,
         *any = *any || here;
     }
     // What only retired keys had a buffer in.
-    for (uint32_t i = peers->exports_count; i-- > 0;) {
-        struct phi_local_export *e = peers->exports[i];
+    for (uint32_t i = self->exports.count; i-- > 0;) {
+        struct phi_local_export *e = self->exports.live[i];
         if (e->buffers == 0 && (scope->export_ == NULL || scope->export_ == e) &&
             phi_scope_touches(scope, e->export_.allocation.base, e->export_.allocation.size)) {
-            phi_release_unused(peers, e);
+            phi_release_unused(self, e);
             *any = true;
         }
     }
     if (*any) {
-        phi_service_wake(peers);
-        phi_peers_changed(peers);
-        phi_mailbox_wake(peers->mailbox); // an exchange of ours may name one of them
+        phi_service_wake(self);
+        phi_self_changed(self);
+        phi_mailbox_wake(self->mailbox); // an exchange of ours may name one of them
     }
     return rc;
 }
 
-void phi_release_gone(struct phi_peers *peers, const struct phi_allocation *now)
+void phi_release_gone(struct phi_self *self, const struct phi_allocation *now)
 {
     const struct phi_scope range = {.begin = now->base, .end = now->base + now->size};
-    for (uint32_t i = peers->exports_count; i-- > 0;) {
-        struct phi_local_export *e = peers->exports[i];
+    for (uint32_t i = self->exports.count; i-- > 0;) {
+        struct phi_local_export *e = self->exports.live[i];
         const struct phi_allocation *a = &e->export_.allocation;
         if (phi_allocation_equal(a, now) || !phi_scope_touches(&range, a->base, a->size))
             continue;
         const struct phi_scope all = {.export_ = e, .begin = a->base, .end = a->base + a->size};
         bool any = false;
-        phi_log(peers->report, PH_LOG_WARN,
+        phi_log(self->report, PH_LOG_WARN,
                 "%llu bytes at 0x%llx were freed without ph_release_start, and other memory lies "
                 "there now",
                 (unsigned long long)a->size, (unsigned long long)a->base);
-        release_scope(peers, &all, &any); // without memory for it the next exchange tries again
-        i = i < peers->exports_count ? i : peers->exports_count;
+        release_scope(self, &all, &any); // without memory for it the next exchange tries again
+        i = i < self->exports.count ? i : self->exports.count;
     }
 }
 
 // Whether the library ever knew something in the range that is not over.
-static bool is_known(struct phi_peers *peers, const struct phi_scope *scope)
+static bool is_known(struct phi_self *self, const struct phi_scope *scope)
 {
-    for (struct phi_release *part = peers->releases; part != NULL; part = part->next)
+    for (struct phi_release *part = self->exports.releases; part != NULL; part = part->next)
         if (phi_scope_touches(scope, part->base + part->offset, part->size))
             return true;
-    for (struct phi_local_export *e = peers->ended; e != NULL; e = e->next)
+    for (struct phi_local_export *e = self->exports.ended; e != NULL; e = e->next)
         if (phi_scope_touches(scope, e->export_.allocation.base, e->export_.allocation.size))
             return true;
     return false;
 }
 
-int phi_release_start(struct phi_peers *peers, const void *address, size_t size)
+int phi_release_start(struct phi_self *self, const void *address, size_t size)
 {
     const struct phi_scope scope = {.begin = (uintptr_t)address, .end = (uintptr_t)address + size};
     struct phi_allocation allocation;
     uint64_t offset;
     bool any = false;
-    pthread_mutex_lock(&peers->lock);
-    int rc = release_scope(peers, &scope, &any);
+    pthread_mutex_lock(&self->lock);
+    int rc = release_scope(self, &scope, &any);
     if (rc)
-        phi_fail(peers->report, rc, "out of memory for the release of %zu bytes at %p", size,
+        phi_fail(self->report, rc, "out of memory for the release of %zu bytes at %p", size,
                  address);
-    else if (!any && !is_known(peers, &scope))
-        rc = phi_memory_describe(peers->memory, address, size, &allocation, &offset);
-    pthread_mutex_unlock(&peers->lock);
+    else if (!any && !is_known(self, &scope))
+        rc = phi_memory_describe(self->memory, address, size, &allocation, &offset);
+    pthread_mutex_unlock(&self->lock);
     return rc == PH_EKIND ? 0
                           : rc; // of memory that cannot be exchanged there is nothing to release
 }
 
 int phi_release_fail(const struct phi_key *key)
 {
-    return phi_fail(key->peer->peers->report, -ESTALE,
+    return phi_fail(key->peer->self->report, -ESTALE,
                     "the buffer of operation %llu with rank %d was released during its exchange",
                     (unsigned long long)key->op_id, key->peer->rank);
 }

@@ -6,7 +6,7 @@
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
@@ -15,28 +15,29 @@
 // posted.
 static bool is_due(const struct ph_channel *channel)
 {
-    uint32_t posted = atomic_load(&channel->posted);
+    uint32_t posted = atomic_load(&channel->live.posted);
     return phi_staging_due(channel) ||
-           atomic_load(&channel->theirs_line->word[PHI_WORD_NOTE]) == PHI_BIT_NOTED ||
-           ((posted & 1u) && atomic_load(&channel->mine->word[PHI_WORD_TURN]) == PHI_BIT_FULL) ||
+           atomic_load(&channel->fixed.theirs.line->word[PHI_WORD_NOTE]) == PHI_BIT_NOTED ||
+           ((posted & 1u) &&
+            atomic_load(&channel->fixed.own.line->word[PHI_WORD_TURN]) == PHI_BIT_FULL) ||
            ((posted & 2u) &&
-            atomic_load(&channel->theirs_line->word[PHI_WORD_TURN]) == PHI_BIT_FULL);
+            atomic_load(&channel->fixed.theirs.line->word[PHI_WORD_TURN]) == PHI_BIT_FULL);
 }
 
 static void look_at_channel(struct ph_channel *channel, struct phi_retire_view *view)
 {
-    struct phi_executor *executor = channel->peers->executor;
+    struct phi_executor *executor = channel->self->executor;
     struct phi_left left;
-    executor->ops->left(executor, &channel->uses, &left);
+    executor->ops->left(executor, &channel->live.uses, &left);
     const bool busy =
-        left.streams > 0 || atomic_load(&channel->inside) > 0 || !phi_staging_rests(channel);
+        left.streams > 0 || atomic_load(&channel->live.inside) > 0 || !phi_staging_rests(channel);
     // Of a released channel a handle is only the right to ask for its status, and to take what came
     // before.
-    const bool of_use = atomic_load(&channel->uses.revoked) == 0 || is_due(channel);
-    const bool held = channel->handles > 0 && of_use;
+    const bool of_use = atomic_load(&channel->live.uses.revoked) == 0 || is_due(channel);
+    const bool held = channel->kept.handles > 0 && of_use;
     // Flags stand where they stand: another channel can go on there when they rest. Who still has
     // something to do with them may bring that about.
-    const bool by_flags = atomic_load(&channel->flagged) != 0 && !channel->stage.is;
+    const bool by_flags = atomic_load(&channel->live.flagged) != 0 && !channel->fixed.stage.is;
     view->pinned = view->pinned || left.graphs > 0 || left.devices > 0 ||
                    (by_flags && !busy && !held && !phi_flags_rest(channel));
     view->busy = view->busy || busy;
@@ -48,21 +49,22 @@ struct phi_retire_view phi_view_of(const struct phi_key *key, struct ph_channel 
 {
     struct phi_retire_view view = {.round = key->agreement.round};
     if (channel != NULL) {
-        view.exchanging = phi_retire_exchanging(&key->agreement, phi_peer_is_lower(key->peer),
-                                                channel->mine_number, channel->theirs_number);
+        view.exchanging =
+            phi_retire_exchanging(&key->agreement, phi_peer_is_lower(key->peer),
+                                  channel->fixed.own.number, channel->fixed.theirs.number);
         look_at_channel(channel, &view);
         return view;
     }
     view.exchanging = key->request != NULL || key->agreement.state != PHI_AGREEMENT_IDLE;
-    for (uint32_t i = 0; i < key->channels_count; i++)
-        look_at_channel(key->channels[i], &view);
+    for (uint32_t i = 0; i < key->channels.count; i++)
+        look_at_channel(key->channels.list[i], &view);
     return view;
 }
 
 // As far as this rank was told.
 bool phi_view_theirs_released(const struct phi_key *key, const struct ph_channel *channel)
 {
-    const struct phi_peer_buffer *theirs = phi_key_theirs(key, channel->theirs_number);
+    const struct phi_peer_buffer *theirs = phi_key_theirs(key, channel->fixed.theirs.number);
     return theirs == NULL || theirs->released;
 }
 
@@ -70,8 +72,8 @@ struct phi_retire_view phi_view_spent(const struct phi_key *key, struct ph_chann
 {
     struct phi_retire_view view = {.round = key->agreement.round};
     view.exchanging =
-        phi_retire_ending(&key->agreement, phi_key_mine_released(key, channel->mine_number),
-                          channel->mine_number, channel->theirs_number);
+        phi_retire_ending(&key->agreement, phi_key_mine_released(key, channel->fixed.own.number),
+                          channel->fixed.own.number, channel->fixed.theirs.number);
     look_at_channel(channel, &view);
     return view;
 }

@@ -25,7 +25,7 @@ struct phi_captures {
     pthread_mutex_t
         lock; // guards the list and the captures in it; also taken by the driver's thread
     struct phi_capture *list;
-    _Atomic uint32_t live; // graphs that hold something; falls to 0 last of all
+    _Atomic uint32_t live;               // graphs that hold something; falls to 0 last of all
     uint64_t sync[PHI_GRAPH_SYNCS / 64]; // a bit for each that a branch has
 };
 
@@ -35,7 +35,7 @@ void phi_captures_fini(struct phi_captures *captures);
 
 // A branch of a graph, that is one of the streams that were captured into it.
 struct phi_branch {
-    uint64_t key; // of the stream
+    uint64_t key;  // of the stream
     bool waited;   // it has something that waits
     uint32_t sync; // number of its struct phi_transfer_sync, plus 1; 0: it has none
 };

@@ -23,16 +23,16 @@ static CUresult enqueue_batch(struct phi_enqueue *q, const struct phi_piece *pie
             // Pairs with the post of whose turn it is.
             op->waitValue = (struct CUstreamMemOpWaitValueParams_st){
                 .operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,
-                .address = work->word_device,
-                .value = work->value,
+                .address = work->word.device,
+                .value = work->word.value,
                 .flags = wait_flags};
         else
             // Default flags: a system-wide fence before the write, so that a POST releases what
             // came before it.
             op->writeValue = (struct CUstreamMemOpWriteValueParams_st){
                 .operation = CU_STREAM_MEM_OP_WRITE_VALUE_32,
-                .address = work->word_device,
-                .value = work->value};
+                .address = work->word.device,
+                .value = work->word.value};
     }
     if (piece->done)
         ops[count++].writeValue = (struct CUstreamMemOpWriteValueParams_st){
@@ -50,10 +50,10 @@ static uint32_t add_items(const struct phi_enqueue *q, size_t first, size_t end,
         if (work->kind == PHI_STEP_COPY || work->kind == PHI_STEP_HOLD)
             continue; // of no bytes
         items[count++] = (struct phi_brace_item){
-            .word = work->word_device,
-            .broken = work->broken_device,
+            .word = work->word.device,
+            .broken = work->over.broken_device,
             .kind = work->kind == PHI_STEP_WAIT ? PHI_BRACE_WAIT : PHI_BRACE_POST,
-            .value = work->value};
+            .value = work->word.value};
     }
     return count;
 }
@@ -135,11 +135,12 @@ static CUresult look(struct phi_enqueue *q, const void *address, uint64_t *devic
 static CUresult ask(struct phi_enqueue *q, const struct phi_work *work, const void *address,
                     uint64_t *device, bool *host)
 {
-    const uint64_t all = work->message > work->size ? work->message : work->size;
+    const uint64_t all =
+        work->span.message > work->span.size ? work->span.message : work->span.size;
     uint64_t last;
     bool there;
     CUresult result = look(q, address, device, host);
-    if (result == CUDA_SUCCESS && (work->asks & PHI_ASK_END))
+    if (result == CUDA_SUCCESS && (work->span.asks & PHI_ASK_END))
         result = look(q, (const uint8_t *)address + all - 1, &last, &there);
     return result;
 }
@@ -147,29 +148,29 @@ static CUresult ask(struct phi_enqueue *q, const struct phi_work *work, const vo
 static CUresult view_source(struct phi_enqueue *q, const struct phi_work *work, uint64_t *device)
 {
     bool host;
-    return (work->asks & PHI_ASK_SOURCE) && work->size > 0
-               ? ask(q, work, work->source, device, &host)
-               : view(q->to->driver, work->source, work->host_source, device);
+    return (work->span.asks & PHI_ASK_SOURCE) && work->span.size > 0
+               ? ask(q, work, work->span.source, device, &host)
+               : view(q->to->driver, work->span.source, work->span.host_source, device);
 }
 
 // host: whether it is host memory.
 static CUresult view_destination(struct phi_enqueue *q, const struct phi_work *work,
                                  uint64_t *device, bool *host)
 {
-    *host = work->host_destination;
-    return (work->asks & PHI_ASK_DESTINATION) && work->size > 0
-               ? ask(q, work, work->destination, device, host)
-               : view(q->to->driver, work->destination, work->host_destination, device);
+    *host = work->span.host_destination;
+    return (work->span.asks & PHI_ASK_DESTINATION) && work->span.size > 0
+               ? ask(q, work, work->span.destination, device, host)
+               : view(q->to->driver, work->span.destination, work->span.host_destination, device);
 }
 
 static CUresult describe_copy(struct phi_enqueue *q, const struct phi_work *work,
                               struct phi_copy_args *args)
 {
-    *args = (struct phi_copy_args){.size = work->size,
-                                   .broken = work->broken_device,
-                                   .message = work->message,
-                                   .word = work->word_device,
-                                   .bit = work->value,
+    *args = (struct phi_copy_args){.size = work->span.size,
+                                   .broken = work->over.broken_device,
+                                   .message = work->span.message,
+                                   .word = work->word.device,
+                                   .bit = work->word.value,
                                    .head = work->head};
     bool host;
     CUresult result = view_destination(q, work, &args->destination, &host);
@@ -192,7 +193,7 @@ static CUresult enqueue_copy_kernel(struct phi_enqueue *q, const struct phi_work
     CUresult result = describe_copy(q, work, &args);
     if (result != CUDA_SUCCESS)
         return result;
-    const uint32_t blocks = phi_copy_blocks(&q->to->policy, work->size);
+    const uint32_t blocks = phi_copy_blocks(&q->to->policy, work->span.size);
     args.sync = blocks > 1 ? sync_of(q) : 0;
     return launch(q, (struct phi_grid){PHI_KERNEL_COPY, blocks, PHI_COPY_THREADS}, &args);
 }
@@ -206,9 +207,9 @@ static void count_copies(struct phi_enqueue *q, uint32_t n, uint64_t bytes)
 static void count_copy(struct phi_enqueue *q, const struct phi_work *work)
 {
     if (!phi_step_staged(work->kind))
-        return count_copies(q, 1, work->size);
+        return count_copies(q, 1, work->span.size);
     phi_count(q->to->counters, net_operations, 1);
-    phi_count(q->to->counters, net_bytes, work->size);
+    phi_count(q->to->counters, net_bytes, work->span.size);
 }
 
 // One block waits, and copies what it can alone. More than that is copied by a launch of its own,
@@ -216,7 +217,7 @@ static void count_copy(struct phi_enqueue *q, const struct phi_work *work)
 static CUresult enqueue_transfer(struct phi_enqueue *q, const struct phi_piece *piece)
 {
     const struct phi_work *work = &q->work[piece->copy];
-    const uint32_t blocks = q->sync ? phi_copy_blocks(&q->to->policy, work->size) : 1;
+    const uint32_t blocks = q->sync ? phi_copy_blocks(&q->to->policy, work->span.size) : 1;
     size_t first = piece->first;
     struct phi_transfer_args args;
     CUresult result = describe_copy(q, work, &args.copy);
@@ -249,7 +250,7 @@ static CUresult view_hop(struct phi_enqueue *q, struct phi_work *work)
     bool host;
     CUresult result = CUDA_SUCCESS;
     // A signal may end puts whose bytes it does not know of.
-    if (work->size == 0 && work->kind != PHI_STEP_UNSTAGE && work->kind != PHI_STEP_HELP)
+    if (work->span.size == 0 && work->kind != PHI_STEP_UNSTAGE && work->kind != PHI_STEP_HELP)
         return result;
     // The net is given the address as its owner knows it.
     if (work->kind == PHI_STEP_BELL)
@@ -258,12 +259,12 @@ static CUresult view_hop(struct phi_enqueue *q, struct phi_work *work)
         count_copy(q, work);
         phi_count(q->to->counters, copy_kernels, 1);
         result = view_source(q, work, &address);
-        work->source = (const void *)(uintptr_t)address;
+        work->span.source = (const void *)(uintptr_t)address;
     }
     if (writes && result == CUDA_SUCCESS) {
         result = view_destination(q, work, &address, &host);
-        work->destination = (void *)(uintptr_t)address;
-        work->host_destination = host;
+        work->span.destination = (void *)(uintptr_t)address;
+        work->span.host_destination = host;
     }
     return result;
 }
@@ -312,11 +313,10 @@ static CUresult enqueue_copy(struct phi_enqueue *q, const struct phi_piece *piec
     const struct phi_work *work = &q->work[piece->first];
     const bool behind = piece->behind || q->waited;
     count_copy(q, work);
-    if (work->head ? q->to->policy.kernels
-                   : !work->engine && phi_copy_mode(&q->to->policy, behind))
+    if (work->head ? q->to->policy.kernels : !work->engine && phi_copy_mode(&q->to->policy, behind))
         return enqueue_copy_kernel(q, work);
-    return q->to->driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)work->destination,
-                                        (CUdeviceptr)(uintptr_t)work->source, work->size,
+    return q->to->driver->cuMemcpyAsync((CUdeviceptr)(uintptr_t)work->span.destination,
+                                        (CUdeviceptr)(uintptr_t)work->span.source, work->span.size,
                                         q->stream);
 }
 
@@ -332,11 +332,11 @@ static CUresult enqueue_engine(struct phi_enqueue *q, const struct phi_piece *pi
     size_t sizes[PHI_ENGINE_MAX], n = 0;
     for (size_t i = piece->first; i < piece->first + piece->count; i++) {
         const struct phi_work *work = &q->work[i];
-        if (work->kind != PHI_STEP_COPY || work->size == 0)
+        if (work->kind != PHI_STEP_COPY || work->span.size == 0)
             continue;
-        to[n] = (CUdeviceptr)(uintptr_t)work->destination;
-        from[n] = (CUdeviceptr)(uintptr_t)work->source;
-        sizes[n++] = work->size;
+        to[n] = (CUdeviceptr)(uintptr_t)work->span.destination;
+        from[n] = (CUdeviceptr)(uintptr_t)work->span.source;
+        sizes[n++] = work->span.size;
         count_copy(q, work);
     }
     return phi_cuda_copy_together(q->to->driver, to, from, sizes, n, q->stream);
@@ -352,22 +352,22 @@ static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *pi
     uint32_t blocks = 0;
     uint64_t bytes = 0;
     for (size_t i = 0; i < piece->count; i++)
-        bytes += q->work[piece->first + i].size;
+        bytes += q->work[piece->first + i].span.size;
     for (size_t i = 0; i < piece->count && result == CUDA_SUCCESS; i++) {
         const struct phi_work *work = &q->work[piece->first + i];
-        if (work->size == 0)
+        if (work->span.size == 0)
             continue;
         struct phi_copies_item *item = &args.items[args.count++];
         *item = (struct phi_copies_item){
-            .broken = behind ? work->broken_device : 0,
-            .size = (uint32_t)work->size,
+            .broken = behind ? work->over.broken_device : 0,
+            .size = (uint32_t)work->span.size,
             .first = blocks,
         };
         bool host;
         result = view_destination(q, work, &item->destination, &host);
         if (result == CUDA_SUCCESS)
             result = view_source(q, work, &item->source);
-        blocks += phi_copies_blocks(&q->to->policy, work->size, bytes);
+        blocks += phi_copies_blocks(&q->to->policy, work->span.size, bytes);
     }
     if (result != CUDA_SUCCESS)
         return result;
@@ -386,12 +386,12 @@ bool phi_enqueue_reaches(struct phi_enqueue *q)
         return true;
     for (size_t i = 0; i < q->n && q->result == CUDA_SUCCESS; i++) {
         const struct phi_work *work = &q->work[i];
-        if (work->asks == 0 || work->size == 0)
+        if (work->span.asks == 0 || work->span.size == 0)
             continue;
-        if (work->asks & PHI_ASK_SOURCE)
-            q->result = ask(q, work, work->source, &device, &host);
-        if ((work->asks & PHI_ASK_DESTINATION) && q->result == CUDA_SUCCESS)
-            q->result = ask(q, work, work->destination, &device, &host);
+        if (work->span.asks & PHI_ASK_SOURCE)
+            q->result = ask(q, work, work->span.source, &device, &host);
+        if ((work->span.asks & PHI_ASK_DESTINATION) && q->result == CUDA_SUCCESS)
+            q->result = ask(q, work, work->span.destination, &device, &host);
         q->failed = work;
     }
     return q->result == CUDA_SUCCESS;

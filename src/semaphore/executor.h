@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An executor runs work in the order of a stream: the host executor on ph_queues, the CUDA executor on the caller's
-// streams. It knows nothing of channels: it gets addresses.
+// An executor runs work in the order of a stream: the host executor on ph_queues, the CUDA executor
+// on the caller's streams. It knows nothing of channels: it gets addresses.
 #ifndef PHI_SEMAPHORE_EXECUTOR_H
 #define PHI_SEMAPHORE_EXECUTOR_H
 
@@ -18,9 +18,10 @@
 // Most streams (or queues) of a context with operations in flight at once.
 #define PHI_STREAMS_MAX 256
 
-// Who still uses something (an import, the words of a pair): for each stream record the number of the last operation
-// that touches it, and the pins of graphs and of device channels. Under the record's lock an enqueue takes a number, stores it here (seq_cst),
-// then looks at `revoked` (seq_cst); a revoker sets `revoked`, then reads the numbers: one of the two sees the other.
+// Who still uses something (an import, the words of a pair): for each stream record the number of
+// the last operation that touches it, and the pins of graphs and of device channels. Under the
+// record's lock an enqueue takes a number, stores it here (seq_cst), then looks at `revoked`
+// (seq_cst); a revoker sets `revoked`, then reads the numbers: one of the two sees the other.
 struct phi_uses {
     _Atomic uint64_t number[PHI_STREAMS_MAX]; // indexed by record
     _Atomic uint32_t pins;                    // live captured graphs that hold it
@@ -44,71 +45,98 @@ enum phi_ring {
     PHI_RING_DRAWN, // it goes through while it is taken
 };
 
-// One piece of work. A program of the tables becomes one item per step, in order.
-struct phi_work {
-    uint8_t kind;  // enum phi_step_kind
-    uint8_t call;  // enum phi_call it belongs to (for counters and errors)
-    uint8_t continues; // of the first item: the operation before it on the stream was the first part of the same call
-    int32_t peer;  // rank (for errors)
-    uint32_t value; // of the word, see below
-    uint64_t op_id; // (for errors)
+// Where an item is over before it is done: `broken` of the own line, looked at by every wait, and
+// `undone`, or NULL. Kernels find the latter by broken_device.
+struct phi_over {
+    _Atomic uint32_t *broken, *undone;
+    uint64_t broken_device;
+};
 
-    // PHI_STEP_WAIT, POST: the word, as the host and as the device see it. A wait is over when the word has a bit of
-    // `value`; a post makes it `value`.
-    _Atomic uint32_t *word;
-    uint64_t word_device;
+// A word, as the host and as the device see it. A wait is over when the word has a bit of `value`;
+// a post makes it `value`.
+struct phi_word_at {
+    _Atomic uint32_t *host;
+    uint64_t device;
+    uint32_t value;
+};
 
-    // PHI_STEP_COPY: addresses valid in this process (host) or on this context's device (CUDA). size may be 0. Copies
-    // that follow one another have no order. PHI_STEP_HOLD: none of it, only `uses`.
-    // PHI_STEP_RELAY (host executor only): the copy of two peers, one of them over the net, with the HOLD that is the
-    // next item: `destination`, or `route` and `offset`, here, and `source`, or `route` and `offset`, there.
+// Addresses that are valid in this process (host) or on this context's device (CUDA). size may be
+// 0.
+struct phi_span {
     void *destination;
     const void *source;
     size_t size;
+    uint64_t message; // of an unbound channel: size of the whole message, of which this is a part
+    // Which of the two is host memory, which kernels know by another address.
+    uint8_t host_source, host_destination;
+    // PHI_ASK_*: which addresses are the caller's, of memory that nobody has looked at. Kernels
+    // must reach it.
+    uint8_t asks;
+};
 
-    // Where the net is between the ranks (host executor only): the copy is a move between the local address (the
-    // source outgoing, the destination incoming; the other one is NULL) and `offset` of the peer's buffer; a post is
-    // also sent, as `immediate`; and whoever waits polls. NULL: memory that is mapped.
+// The net between the ranks (host executor only). A copy is a move between the local address (the
+// source outgoing, the destination incoming; the other one is NULL) and `offset` of the peer's
+// buffer. A post is also sent, as `immediate`. Whoever waits polls. NULL route: memory that is
+// mapped.
+struct phi_over_net {
     const struct phi_route *route;
     union {
         uint64_t offset;
         uint32_t immediate;
     };
+};
 
-    // Flags: device addresses of the lane here and at the peer (0: it is told nothing), and of the slots of ll;
-    // source, destination and size as above. PUSH of a signal: `offset` of the peer's buffer; wide PUSH: the peer's slots of lines that are not wide; TAKE: `offset` is the
-    // size of the own one; MOVE: 1 where the source is this end's. Staged: own_lane is the struct phi_stage_lane and slots the slots, as the executor's own
-    // processor or device sees them, peer_lane PHI_STAGE_LIKE; offset likewise.
-    uint64_t own_lane, peer_lane, slots;
-    uint8_t signal; // 1: a lane of signals; STAGE: the message ends with this; UNSTAGE, HELP: it is to be of `offset` bytes
-    uint8_t wide;   // PUSH, TAKE: by wide lines
-    uint8_t ring;   // ... through a ring: enum phi_ring; `message` is the size of the whole message
-    uint8_t together; // of the first of so many items, at most PHI_TOGETHER_MAX, that must go on at the same time
-    uint8_t engine; // of a copy: by the copy engine, also behind a wait
-    uint8_t zero_sm; // nothing of it by a kernel: of a wait, then none of the others' of its issue
-    uint8_t linked; // ... between two devices that a link joins, as far as is known
-    // PUSH, GO: begins with a fence of system scope. What the stream has stored before may have none: an application's
-    // kernel by a device channel, or any kernel into host memory.
+// A message by lines, by copy, by a ring or staged: device addresses of the lane here and at the
+// peer (0: it is told nothing), and of the slots of ll.
+struct phi_in_lane {
+    // staged: struct phi_stage_lane, as the executor's own processor or device sees it
+    uint64_t own;
+    uint64_t peer;  // staged: PHI_STAGE_LIKE
+    uint64_t slots; // staged: as the executor's own processor or device sees them
+    // PUSH of a signal, STAGE, BELL: of the peer's buffer. Wide PUSH: the peer's slots of lines
+    // that are not wide. TAKE, UNSTAGE, HELP: size of the own buffer. MOVE: 1 where the source is
+    // this end's.
+    uint64_t offset;
+    // 1: a lane of signals. STAGE: the message ends with this. UNSTAGE, HELP: it is to be of
+    // `offset` bytes
+    uint8_t signal;
+    uint8_t wide; // PUSH, TAKE: by wide lines
+    uint8_t ring; // ... through a ring: enum phi_ring
+    // PUSH, GO: begins with a fence of system scope. What the stream has stored before may have
+    // none: an application's kernel by a device channel, or any kernel into host memory.
     uint8_t fence_before;
-    // Which of the two is host memory, which kernels know by another address.
-    uint8_t host_source, host_destination;
+};
 
-    // PHI_ASK_*: which addresses are the caller's, of memory that nobody has looked at. Kernels
-    // must reach it.
-    uint8_t asks;
-
-    // `broken` of the own line, looked at by every wait.
-    _Atomic uint32_t *broken;
-    uint64_t broken_device;
-    // `undone` of the own line, or NULL. Kernels find it by broken_device.
-    _Atomic uint32_t *undone;
-    uint8_t answers; // POST: it only says that what its program has waited for was taken
-    // COPY into a bounce buffer, or out of it: enum phi_head; `message`: the size of the whole message.
-    // With a head to check `word` and `value` are those of the WAIT before it.
-    uint8_t head;
-    uint64_t message;
-
+// One piece of work. A program of the tables becomes one item per step, in order. `word` is that of
+// a WAIT, a POST or a BELL; `span` is what any other item copies. Copies that follow one another
+// have no order. HOLD has only `uses`. RELAY (host executor only) is the copy of two peers, one of
+// them over the net, with the HOLD that is the next item: the destination, or the route and offset,
+// here, and the source, or the route and offset, there.
+struct phi_work {
+    uint8_t kind; // enum phi_step_kind
+    uint8_t call; // enum phi_call it belongs to (for counters and errors)
+    // of the first item: the operation before it on the stream was the first part of the same call
+    uint8_t continues;
+    // of the first of so many items, at most PHI_TOGETHER_MAX, that must go on at the same time
+    uint8_t together;
+    uint8_t engine;  // of a copy: by the copy engine, also behind a wait
+    uint8_t zero_sm; // nothing of it by a kernel: of a wait, then none of the others' of its issue
+    uint8_t linked;  // of a copy: between two devices that a link joins, as far as is known
+    int32_t peer;    // rank (for errors)
+    uint64_t op_id;  // (for errors)
     struct phi_uses *uses; // what the item touches, or NULL
+    struct phi_over over;
+    struct phi_word_at word;
+    struct phi_span span;
+    struct phi_over_net remote;
+    union {
+        // POST: it only says that what its program has waited for was taken
+        uint8_t answers;
+        // COPY into a bounce buffer, or out of it: enum phi_head. With a head to check `word` is
+        // that of the WAIT before it
+        uint8_t head;
+        struct phi_in_lane lane; // phi_step_hops
+    };
 };
 
 // What still touches something.
@@ -125,33 +153,41 @@ struct phi_progress {
 
 struct phi_wait_note;
 struct phi_executor;
-struct phi_peers;
+struct phi_self;
 
 // Contract of executors.
-// - issue enqueues all n items (1 <= n) in order on `stream` as one operation: it gets one number, and when its last
-//   item is done the stream's `done` word shows that number. Consecutive items other than copies go to the device as
-//   one batch or one kernel (a brace). issue does not block, allocates nothing and makes no system call after the first
-//   use of a stream. A wait that finds `broken` set is over. Copies whose `broken` is set are skipped where the executor can
-//   (host, copy kernels), and so are the posts behind them (host, kernels): a peer must not be told of bytes that were not
-//   copied. Whoever ends a wait that got nothing, or skips a copy or a post, says so in `undone` before the number.
-//   Returns 0; -EAGAIN (limits: nothing enqueued; those of waiting streams do not stop work that continues); PH_EBROKEN (an item's uses are revoked: nothing enqueued);
-//   -EINVAL (not a stream of this context: nothing enqueued); PH_EDRIVER: *partial says whether something was enqueued.
-// - capturing: issue on a stream that captures writes no number; it pins each `uses` once per graph until the graph and
-//   all its executables are gone.
-// - drained looks whether no stream touches `uses` any more (done >= number on every record, no pins). Otherwise it
-//   writes into why (may be NULL) what is left, e.g. "2 streams, 1 graph". Never blocks, makes no driver call.
+// - issue enqueues all n items (1 <= n) in order on `stream` as one operation: it gets one number,
+//   and when its last item is done the stream's `done` word shows that number. Consecutive items
+//   other than copies go to the device as one batch or one kernel (a brace). issue does not block,
+//   allocates nothing and makes no system call after the first use of a stream. A wait that finds
+//   `broken` set is over. Copies whose `broken` is set are skipped where the executor can (host,
+//   copy kernels), and so are the posts behind them (host, kernels): a peer must not be told of
+//   bytes that were not copied. Whoever ends a wait that got nothing, or skips a copy or a post,
+//   says so in `undone` before the number. Returns 0; -EAGAIN (limits: nothing enqueued; those of
+//   waiting streams do not stop work that continues); PH_EBROKEN (an item's uses are revoked:
+//   nothing enqueued); -EINVAL (not a stream of this context: nothing enqueued); PH_EDRIVER:
+//   *partial says whether something was enqueued.
+// - capturing: issue on a stream that captures writes no number; it pins each `uses` once per graph
+//   until the graph and all its executables are gone.
+// - drained looks whether no stream touches `uses` any more (done >= number on every record, no
+//   pins). Otherwise it writes into why (may be NULL) what is left, e.g. "2 streams, 1 graph".
+//   Never blocks, makes no driver call.
 // - left fills what stands in the way of drained. Never blocks, makes no driver call.
-// - progress tells how far the stream of record `index` is; false: there is none. note (may be NULL): its oldest wait that
-//   is not done, number 0 where there is none or the record is busy. Never blocks, makes no driver call.
-// - busy is the same for everything of the executor; flush waits until not busy (-ETIMEDOUT names the oldest wait).
+// - progress tells how far the stream of record `index` is; false: there is none. note (may be
+//   NULL): its oldest wait that is not done, number 0 where there is none or the record is busy.
+//   Never blocks, makes no driver call.
+// - busy is the same for everything of the executor; flush waits until not busy (-ETIMEDOUT names
+//   the oldest wait).
 // - close frees the executor; nothing may be in flight. NULL-safe.
-// Thread-safety: issue from any thread (one at a time per queue on the host); drained and busy from any thread.
+// Thread-safety: issue from any thread (one at a time per queue on the host); drained and busy from
+// any thread.
 struct phi_executor_ops {
     size_t size; // of this struct
     const char *name;
     int (*issue)(struct phi_executor *executor, void *stream, const struct phi_work *work, size_t n,
                  bool *partial);
-    bool (*drained)(struct phi_executor *executor, struct phi_uses *uses, char *why, size_t why_size);
+    bool (*drained)(struct phi_executor *executor, struct phi_uses *uses, char *why,
+                    size_t why_size);
     void (*left)(struct phi_executor *executor, struct phi_uses *uses, struct phi_left *left);
     bool (*progress)(struct phi_executor *executor, uint32_t index, struct phi_progress *progress,
                      struct phi_wait_note *note);
@@ -165,9 +201,10 @@ struct phi_executor {
     const volatile uint8_t *life; // of the context, set by it: points to 0 in a forked child
     // Set by the context: for each rank 0, or when a SUSPECT was last heard of. NULL: nobody looks.
     const _Atomic int64_t *silent_since;
-    // Likewise: whether a wait is to end, as the application must be told of something first. NULL: never.
+    // Likewise: whether a wait is to end, as the application must be told of something first. NULL:
+    // never.
     const _Atomic bool *untold;
-    struct phi_peers *peers; // who tells it. The executor itself knows nothing of them
+    struct phi_self *self; // who tells it. The executor itself knows nothing of them
 };
 
 // phi_executor_suspicion writes what is to be added to the sentence of a wait for a rank: "" or
@@ -177,8 +214,7 @@ void phi_executor_suspicion(const struct phi_executor *executor, int rank, char 
 // phi_executor_untold: whether a wait is to end, see struct phi_executor.
 static inline bool phi_executor_untold(const struct phi_executor *executor)
 {
-    return executor->untold != NULL &&
-           atomic_load_explicit(executor->untold, memory_order_relaxed);
+    return executor->untold != NULL && atomic_load_explicit(executor->untold, memory_order_relaxed);
 }
 
 // What every executor is made from; all must outlive it.
@@ -188,8 +224,10 @@ struct phi_executor_params {
     const struct phi_config *config;
 };
 
-// The host executor: semaphore/host_executor.c. It owns the queues, including the default queue that stands for a NULL stream.
-int phi_host_executor_open(const struct phi_executor_params *params, struct phi_executor **executor);
+// The host executor: semaphore/host_executor.c. It owns the queues, including the default queue
+// that stands for a NULL stream.
+int phi_host_executor_open(const struct phi_executor_params *params,
+                           struct phi_executor **executor);
 
 struct ph_queue;
 int phi_queue_create(struct phi_executor *executor, struct ph_queue **queue);
@@ -202,14 +240,16 @@ int phi_queue_synchronize(struct ph_queue *queue, int64_t deadline);
 int phi_queue_destroy(struct ph_queue *queue); // -EBUSY where operations are left
 
 // The CUDA executor: semaphore/stream.c, or its stub where CUDA is left out (-ENOTSUP).
-// device_shared: whether ranks share this device (the wait mode depends on it); may be raised later.
+// device_shared: whether ranks share this device (the wait mode depends on it); may be raised
+// later.
 struct phi_device;
 int phi_cuda_executor_open(const struct phi_executor_params *params, struct phi_device *device,
                            struct phi_executor **executor);
 void phi_cuda_executor_share(struct phi_executor *executor, bool device_shared);
-// quiet waits until no operation of a stream is in flight, false at the deadline; captured graphs do not count, as nobody
-// sees whether they run. What can block behind streams is not begun before (cuda/device.h). explain writes what is in the
-// way: the oldest wait of an operation, or that it is no operation of the library's.
+// quiet waits until no operation of a stream is in flight, false at the deadline; captured graphs
+// do not count, as nobody sees whether they run. What can block behind streams is not begun before
+// (cuda/device.h). explain writes what is in the way: the oldest wait of an operation, or that it
+// is no operation of the library's.
 bool phi_cuda_executor_quiet(struct phi_executor *executor, int64_t deadline);
 void phi_cuda_executor_explain(struct phi_executor *executor, char *text, size_t size);
 

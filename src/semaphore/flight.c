@@ -58,15 +58,15 @@ static bool send_post(struct ph_queue *queue, const struct phi_work *work)
         return false;
     if (phi_work_broken(work)) {
         if (phi_post_answers(queue, work)) // for the own waits alone
-            atomic_store_explicit(work->word, work->value, memory_order_release);
+            atomic_store_explicit(work->word.host, work->word.value, memory_order_release);
         return true;
     }
-    if (flight->held && flight->held->link != work->route->link)
+    if (flight->held && flight->held->link != work->remote.route->link)
         phi_flight_rest(queue);
-    atomic_store_explicit(work->word, work->value, memory_order_release);
-    rc = phi_link_hold(work->route, work->immediate);
+    atomic_store_explicit(work->word.host, work->word.value, memory_order_release);
+    rc = phi_link_hold(work->remote.route, work->remote.immediate);
     if (rc == 0) {
-        flight->held = work->route;
+        flight->held = work->remote.route;
         queue->airborne = true;
     }
     return rc != -EAGAIN;
@@ -117,7 +117,8 @@ static bool has_plain(struct phi_flight *flight, const struct phi_route *route)
     for (uint32_t i = 0; i < flight->count; i++) {
         const struct phi_work *other = &flying(flight, i)->work;
 
-        if (other->route == route && (other->call == PHI_CALL_PUT || other->call == PHI_CALL_GET))
+        if (other->remote.route == route &&
+            (other->call == PHI_CALL_PUT || other->call == PHI_CALL_GET))
             return true;
     }
     return false;
@@ -126,19 +127,19 @@ static bool has_plain(struct phi_flight *flight, const struct phi_route *route)
 static void describe(struct phi_flight *flight, struct phi_move *move, const struct phi_work *work,
                      const struct phi_work *next)
 {
-    const bool tells =
-        next && next->kind == PHI_STEP_POST && next->route == work->route && work->source != NULL;
+    const bool tells = next && next->kind == PHI_STEP_POST &&
+                       next->remote.route == work->remote.route && work->span.source != NULL;
 
     *move = (struct phi_move){
-        .route = work->route,
-        .local = work->source ? (void *)work->source : work->destination,
-        .offset = work->offset,
-        .size = work->size,
-        .read = work->source == NULL,
+        .route = work->remote.route,
+        .local = work->span.source ? (void *)work->span.source : work->span.destination,
+        .offset = work->remote.offset,
+        .size = work->span.size,
+        .read = work->span.source == NULL,
         .posts = tells,
         // Others of its group, of its channel alone: the link holds it back, and nothing else.
-        .behind = work->call == PHI_CALL_PUT_SIGNAL && has_plain(flight, work->route),
-        .immediate = tells ? next->immediate : 0,
+        .behind = work->call == PHI_CALL_PUT_SIGNAL && has_plain(flight, work->remote.route),
+        .immediate = tells ? next->remote.immediate : 0,
     };
 }
 
@@ -151,7 +152,7 @@ static bool start_copy(struct ph_queue *queue, const struct phi_work *work,
     struct phi_move move;
     int rc;
 
-    if (work->size == 0)
+    if (work->span.size == 0)
         return true;
     if (phi_work_broken(work)) {
         phi_queue_cut(queue, work);
@@ -169,12 +170,12 @@ static bool start_copy(struct ph_queue *queue, const struct phi_work *work,
         phi_flight_rest(queue);
     *slot = (struct phi_flying){.move = move, .work = *work};
     if (move.posts)
-        atomic_store_explicit(next->word, next->value, memory_order_release);
+        atomic_store_explicit(next->word.host, next->word.value, memory_order_release);
     rc = phi_move_start(&slot->move);
     if (rc == -EAGAIN)
         return false;
     if (rc) { // the link is lost: what follows on the channel is skipped
-        atomic_store(work->broken, 1);
+        atomic_store(work->over.broken, 1);
         phi_queue_cut(queue, work);
         return true;
     }
@@ -201,7 +202,7 @@ static bool reap(struct ph_queue *queue)
         if (state == PHI_MOVE_POSTED)
             break;
         if (state == PHI_MOVE_FAILED) {
-            atomic_store(oldest->work.broken, 1);
+            atomic_store(oldest->work.over.broken, 1);
             phi_work_undo(&oldest->work);
         }
         flight->first++;
@@ -258,7 +259,7 @@ bool phi_flight_await(const struct phi_work *work)
 {
     if (phi_queue_arrived(work))
         return true;
-    phi_route_poll(work->route);
+    phi_route_poll(work->remote.route);
     return phi_queue_arrived(work);
 }
 

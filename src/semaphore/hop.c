@@ -7,7 +7,8 @@
 
 // Of a large copy warps draw what they copy (cuda/kernels.cu): of less that takes longer than it
 // saves. Then so few blocks fill the link where source and destination are aligned alike, and the
-// rest of the device is left to the application (docs/performance.md, "Rows that warps draw").
+// rest of the device is left to the application (docs/measurements/2026-11-25.md, "Rows that warps
+// draw").
 #define MOVE_LARGE   ((size_t)24 << 20)
 #define LARGE_BLOCKS 32
 
@@ -30,7 +31,7 @@ static bool is_move(const struct phi_work *work)
 
 static bool is_large(const struct phi_work *work)
 {
-    return is_move(work) && work->size > MOVE_LARGE;
+    return is_move(work) && work->span.size > MOVE_LARGE;
 }
 
 static bool by_lines(const struct phi_work *work)
@@ -40,7 +41,7 @@ static bool by_lines(const struct phi_work *work)
 
 static bool is_wide(const struct phi_work *work)
 {
-    return by_lines(work) && work->wide;
+    return by_lines(work) && work->lane.wide;
 }
 
 static bool takes(const struct phi_work *work)
@@ -56,7 +57,7 @@ static bool takes(const struct phi_work *work)
 static bool has_hands(const struct phi_work *work, bool hurries)
 {
     const size_t alone = takes(work) && hurries ? TAKE_ALONE : PHI_WIDE_ALONE;
-    return (is_move(work) || is_wide(work)) && work->size > alone;
+    return (is_move(work) || is_wide(work)) && work->span.size > alone;
 }
 
 // Whether it waits only for what the peer did before it came to the same message: it says that
@@ -68,8 +69,8 @@ static bool is_active(const struct phi_work *work)
 
 static uint32_t hands_of(const struct phi_work *work, const struct phi_policy *policy, uint32_t n)
 {
-    const uint32_t blocks = phi_hand_blocks(policy, n, work->size);
-    const uintptr_t apart = (uintptr_t)work->source ^ (uintptr_t)work->destination;
+    const uint32_t blocks = phi_hand_blocks(policy, n, work->span.size);
+    const uintptr_t apart = (uintptr_t)work->span.source ^ (uintptr_t)work->span.destination;
     return is_large(work) && apart % 16 == 0 && blocks > LARGE_BLOCKS ? LARGE_BLOCKS : blocks;
 }
 
@@ -77,11 +78,11 @@ static uint32_t hands_of(const struct phi_work *work, const struct phi_policy *p
 // Who waits for a signal does not know what was put before it. A lane has one block, or all.
 static uint32_t stage_threads(const struct phi_work *work)
 {
-    const uint32_t chunk = PHI_STAGE_CHUNK(work->peer_lane);
-    const bool unknown = work->kind != PHI_STEP_STAGE && work->size == 0;
-    const size_t bytes = work->size < chunk && !unknown ? work->size : chunk;
+    const uint32_t chunk = PHI_STAGE_CHUNK(work->lane.peer);
+    const bool unknown = work->kind != PHI_STEP_STAGE && work->span.size == 0;
+    const size_t bytes = work->span.size < chunk && !unknown ? work->span.size : chunk;
     const size_t share =
-        PHI_STAGE_BLOCKS_OF(work->peer_lane) > 1 ? bytes / PHI_STAGE_BLOCKS : bytes;
+        PHI_STAGE_BLOCKS_OF(work->lane.peer) > 1 ? bytes / PHI_STAGE_BLOCKS : bytes;
     const size_t threads = share / 64 / 32 * 32 + 32;
     return threads < PHI_STAGED_THREADS ? (uint32_t)threads : PHI_STAGED_THREADS;
 }
@@ -91,7 +92,7 @@ static const struct phi_hop_item *of_lane(const struct phi_work *work,
                                           const struct phi_hop_item *items, size_t i)
 {
     for (size_t j = i; phi_step_staged(work[i].kind) && j-- > 0;)
-        if (phi_step_staged(work[j].kind) && items[j].own == work[i].own_lane)
+        if (phi_step_staged(work[j].kind) && items[j].own == work[i].lane.own)
             return &items[j];
     return NULL;
 }
@@ -121,7 +122,7 @@ static bool needs_fence(const struct phi_work *work)
         return false;
     case PHI_STEP_TAKE:
     case PHI_STEP_ARRIVE:
-        return work->host_destination;
+        return work->span.host_destination;
     default:
         return true;
     }
@@ -129,25 +130,25 @@ static bool needs_fence(const struct phi_work *work)
 
 static uint8_t fence_of(const struct phi_work *work)
 {
-    return (work->fence_before ? PHI_FENCE_BEFORE : 0) | (needs_fence(work) ? PHI_FENCE : 0);
+    return (work->lane.fence_before ? PHI_FENCE_BEFORE : 0) | (needs_fence(work) ? PHI_FENCE : 0);
 }
 
 static struct phi_hop_item item_of(const struct phi_work *work, uint32_t kind)
 {
     return (struct phi_hop_item){
-        .own = work->own_lane,
-        .peer = work->peer_lane,
-        .slots = work->slots,
-        .destination = work->kind == PHI_STEP_BELL ? work->word_device
-                                                   : (uint64_t)(uintptr_t)work->destination,
-        .source = (uint64_t)(uintptr_t)work->source,
-        .size = work->size,
-        .broken = work->broken_device,
-        .offset = work->offset,
+        .own = work->lane.own,
+        .peer = work->lane.peer,
+        .slots = work->lane.slots,
+        .destination = work->kind == PHI_STEP_BELL ? work->word.device
+                                                   : (uint64_t)(uintptr_t)work->span.destination,
+        .source = (uint64_t)(uintptr_t)work->span.source,
+        .size = work->span.size,
+        .broken = work->over.broken_device,
+        .offset = work->lane.offset,
         .kind = (uint8_t)kind,
         .fence = fence_of(work),
-        .wide = (uint8_t)(is_wide(work) + work->ring), // in the order of enum phi_ring
-        .signal = work->signal,
+        .wide = (uint8_t)(is_wide(work) + work->lane.ring), // in the order of enum phi_ring
+        .signal = work->lane.signal,
     };
 }
 
@@ -155,7 +156,7 @@ static struct phi_hop_item item_of(const struct phi_work *work, uint32_t kind)
 static struct phi_hop_item ring_item_of(const struct phi_work *work, uint32_t kind)
 {
     struct phi_hop_item item = item_of(work, kind);
-    *(takes(work) ? &item.source : &item.destination) = work->message;
+    *(takes(work) ? &item.source : &item.destination) = work->span.message;
     return item;
 }
 
@@ -170,7 +171,7 @@ static struct phi_grid fill_staged(const struct phi_work *work, size_t n, struct
         const uint32_t threads = bells ? 32 : stage_threads(&work[i]);
         struct phi_hop_item *item = &args->items[args->count++];
         *item = item_of(&work[i], kind_of(work[i].kind));
-        item->blocks = bells ? 1 : PHI_STAGE_BLOCKS_OF(work[i].peer_lane);
+        item->blocks = bells ? 1 : PHI_STAGE_BLOCKS_OF(work[i].lane.peer);
         item->first = before ? before->first : grid.blocks;
         if (before == NULL)
             grid.blocks += item->blocks;
@@ -184,13 +185,13 @@ static struct phi_grid fill_staged(const struct phi_work *work, size_t n, struct
 // ---- Long messages by a ring
 
 // So many blocks, of which a push has as many once more, fill the link, and leave the rest of the
-// device to the application (docs/performance.md, "Long messages by a ring").
+// device to the application (docs/measurements/2026-11-27.md, "Long messages by a ring").
 #define LONG_BLOCKS 16
 _Static_assert(LONG_BLOCKS <= 32, "one warp looks at all hands");
 
 static bool is_long(const struct phi_work *work)
 {
-    return work->ring == PHI_RING_DRAWN;
+    return work->lane.ring == PHI_RING_DRAWN;
 }
 
 static uint32_t long_blocks(const struct phi_policy *policy, uint32_t n)
@@ -250,14 +251,14 @@ static uint32_t threads_of(const struct phi_work *work)
         return 32;
     if (is_move(work))
         return MOVE_THREADS;
-    if (is_wide(work) && work->size == 0)
+    if (is_wide(work) && work->span.size == 0)
         return 32;
     if (is_wide(work))
-        return PHI_WIDE_UNITS((uint32_t)work->size) < PHI_HOP_THREADS / 32
-                   ? 32 * PHI_WIDE_UNITS((uint32_t)work->size)
+        return PHI_WIDE_UNITS((uint32_t)work->span.size) < PHI_HOP_THREADS / 32
+                   ? 32 * PHI_WIDE_UNITS((uint32_t)work->span.size)
                    : PHI_HOP_THREADS;
     // More than enough with an offset before them, and a warp that keeps the books.
-    const size_t threads = by_lines(work) ? work->size / 8 + 34 : PHI_MOVE_BLOCKS;
+    const size_t threads = by_lines(work) ? work->span.size / 8 + 34 : PHI_MOVE_BLOCKS;
     return threads < PHI_HOP_THREADS ? ((uint32_t)threads + 31) / 32 * 32 : PHI_HOP_THREADS;
 }
 
@@ -268,8 +269,8 @@ struct filling {
     const struct phi_policy *policy;
     bool hurries; // on a stream, and alone
     enum phi_hop_part part;
-    bool has_first; // there is a launch before the second one
-    bool only;      // there is no other
+    bool has_first;  // there is a launch before the second one
+    bool only;       // there is no other
     uint32_t spread; // that have hands
     struct phi_hop_args *args;
     struct phi_grid grid;
@@ -285,7 +286,8 @@ static bool is_in_place(const struct filling *f, const struct phi_work *work)
 // Whether the first block waits for hands of it, which the next launch has.
 static bool is_awaited(const struct filling *f, const struct phi_work *work)
 {
-    return has_hands(work, f->hurries) && (takes(work) ? f->part == PHI_HOP_SECOND : f->part == PHI_HOP_FIRST);
+    return has_hands(work, f->hurries) &&
+           (takes(work) ? f->part == PHI_HOP_SECOND : f->part == PHI_HOP_FIRST);
 }
 
 static bool is_by_hands(const struct filling *f, const struct phi_work *work)
@@ -328,7 +330,7 @@ static void add_waits(struct filling *f)
             continue;
         struct phi_hop_item *item = &args->items[args->count++];
         const uint32_t kind = awaited ? wait_of(work) : kind_of(work->kind);
-        *item = work->ring ? ring_item_of(work, kind) : item_of(work, kind);
+        *item = work->lane.ring ? ring_item_of(work, kind) : item_of(work, kind);
         if (awaited && !f->only)
             item->fence = 0;
         if (awaited && f->only) { // it does what its hands leave
@@ -349,13 +351,15 @@ static void add_waits(struct filling *f)
 static uint32_t hand_threads(const struct phi_work *work)
 {
     if (is_move(work))
-        return work->size > MOVE_MEDIUM ? PHI_COPY_THREADS : MOVE_THREADS;
+        return work->span.size > MOVE_MEDIUM ? PHI_COPY_THREADS : MOVE_THREADS;
     return 32 * PHI_WIDE_WARPS;
 }
 
 static uint8_t hands_in(const struct filling *f)
 {
-    return f->only ? PHI_HANDS_ONLY : f->part == PHI_HOP_SECOND ? PHI_HANDS_SECOND : PHI_HANDS_FIRST;
+    return f->only                     ? PHI_HANDS_ONLY
+           : f->part == PHI_HOP_SECOND ? PHI_HANDS_SECOND
+                                       : PHI_HANDS_FIRST;
 }
 
 static void add_hands(struct filling *f)
@@ -367,7 +371,7 @@ static void add_hands(struct filling *f)
             continue;
         struct phi_hop_item *item = &args->items[args->count++];
         const uint32_t kind = kind_of(work->kind);
-        *item = work->ring ? ring_item_of(work, kind) : item_of(work, kind);
+        *item = work->lane.ring ? ring_item_of(work, kind) : item_of(work, kind);
         item->hands = hands_in(f);
         item->blocks = hands_of(work, f->policy, f->spread);
         item->first = f->grid.blocks;
@@ -430,15 +434,15 @@ static enum phi_kernel kernel_of(const struct phi_hop_args *args)
 }
 
 // Of so many bytes one block pushes what hands have left nearly as soon as hands of a second launch
-// would (docs/performance.md, "What waits leaves the GPU"), which takes the host as long as the
-// first.
+// would (docs/measurements/2026-11-26.md, "What waits leaves the GPU"), which takes the host as
+// long as the first.
 #define PUSH_ONLY ((size_t)128 << 10)
 
 // Whether it is a push, alone, that has one launch.
 static bool is_only(const struct phi_work *work, size_t n)
 {
     return n == 1 && work->kind == PHI_STEP_PUSH && has_hands(work, true) &&
-           work->size <= PUSH_ONLY;
+           work->span.size <= PUSH_ONLY;
 }
 
 enum phi_hop_part phi_hop_last(const struct phi_work *work, size_t n, bool captured)
@@ -456,7 +460,12 @@ enum phi_hop_part phi_hop_last(const struct phi_work *work, size_t n, bool captu
 struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct phi_policy *policy,
                              bool captured, enum phi_hop_part part, struct phi_hop_args *args)
 {
-    struct filling f = {.work = work, .n = n, .policy = policy, .hurries = !captured && n == 1, .part = part, .args = args};
+    struct filling f = {.work = work,
+                        .n = n,
+                        .policy = policy,
+                        .hurries = !captured && n == 1,
+                        .part = part,
+                        .args = args};
     f.grid.kernel = PHI_KERNEL_HOP;
     f.only = is_only(work, n);
     args->count = args->waits = args->stages = 0;

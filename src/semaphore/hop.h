@@ -12,8 +12,8 @@ struct phi_grid {
     uint32_t blocks, threads;
 };
 
-// What by flags belongs together is up to three launches, of which each begins when the waits of the
-// one before it are over (docs/protocols.md, "Who waits").
+// What by flags belongs together is up to three launches, of which each begins when the waits of
+// the one before it are over (docs/protocols.md, "Who waits").
 enum phi_hop_part {
     PHI_HOP_FIRST,  // hands that push and copy, where they may soon; the wait until they may
     PHI_HOP_SECOND, // hands for what is left of that; the wait for messages
@@ -25,9 +25,9 @@ enum phi_hop_part {
 enum phi_hop_part phi_hop_last(const struct phi_work *work, size_t n, bool captured);
 
 // phi_hop_fill writes the items of a part of n of work, at most PHI_HOP_ITEMS and all staged or
-// none, and returns what to launch: no blocks where the part has nothing. source and destination are
-// those of the work: where kernels know the memory by another address, the caller puts it there.
-// captured: into a graph. Pure.
+// none, and returns what to launch: no blocks where the part has nothing. source and destination
+// are those of the work: where kernels know the memory by another address, the caller puts it
+// there. captured: into a graph. Pure.
 struct phi_grid phi_hop_fill(const struct phi_work *work, size_t n, const struct phi_policy *policy,
                              bool captured, enum phi_hop_part part, struct phi_hop_args *args);
 

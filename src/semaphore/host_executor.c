@@ -65,7 +65,7 @@ static int host_issue(struct phi_executor *executor, void *stream, const struct 
 
 int phi_queue_host(struct ph_queue *queue, void (*fn)(void *), void *opaque)
 {
-    struct phi_work work = {.kind = PHI_STEP_COPY, .destination = opaque};
+    struct phi_work work = {.kind = PHI_STEP_COPY, .span.destination = opaque};
     struct phi_host_executor *host = queue->executor;
 
     if (!fn)

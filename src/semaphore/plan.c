@@ -6,8 +6,8 @@
 #include "cuda/kernel_args.h"
 
 #define COPY_BLOCK_BYTES ((size_t)PHI_COPY_THREADS * 16 * 4)
-// The figures of few and of many blocks: docs/performance.md, "What a kernel's copy can reach". By
-// lines half of a hand's units come by a second turn.
+// The figures of few and of many blocks: docs/measurements/2026-11-23.md, "What a kernel's copy can
+// reach". By lines half of a hand's units come by a second turn.
 #define HAND_BYTES ((size_t)4 << 10)
 
 // Copies of so many bytes go together whatever joins the devices; over a link larger ones do, too,
@@ -15,7 +15,7 @@
 // It begins each copy some us after the one before it: to copies of LONE_BYTES the rate is worth
 // that (for one, beside it the operation that the stream's number is), and to GATHER_BYTES in all
 // where it takes them together. A larger one has a launch of its own, whose warps draw rows
-// (docs/performance.md, "Copies of a group").
+// (docs/measurements/2026-11-25.md, "Copies of a group").
 #define SMALL_BYTES  ((size_t)512 << 10)
 #define LONE_BYTES   ((size_t)8 << 20)
 #define GATHER_BYTES ((size_t)32 << 20)
@@ -38,7 +38,7 @@ static bool is_staged(const struct phi_work *work)
 // What no brace takes: a copy of something, or a message by flags.
 static bool stands_alone(const struct phi_work *work)
 {
-    return is_hop(work) || (is_copy(work) && (work->size > 0 || work->head));
+    return is_hop(work) || (is_copy(work) && (work->span.size > 0 || work->head));
 }
 
 static bool is_nothing(const struct phi_work *work)
@@ -124,7 +124,8 @@ _Static_assert(PHI_TOGETHER_MAX <= PHI_HOP_ITEMS, "they are one launch");
 static bool has_room(const struct phi_plan *plan, size_t first)
 {
     const size_t taken = plan->at - first, together = plan->work[plan->at].together;
-    const size_t most = plan->work[first].ring == PHI_RING_DRAWN ? PHI_LONG_ITEMS : PHI_HOP_ITEMS;
+    const size_t most =
+        plan->work[first].lane.ring == PHI_RING_DRAWN ? PHI_LONG_ITEMS : PHI_HOP_ITEMS;
     return taken + (together > 1 ? together : 1) <= most;
 }
 
@@ -134,7 +135,7 @@ static void take_hops(struct phi_plan *plan, struct phi_piece *piece)
     piece->first = plan->at;
     while (plan->at < plan->n && is_hop(&plan->work[plan->at]) && has_room(plan, piece->first) &&
            is_staged(&plan->work[plan->at]) == is_staged(&plan->work[piece->first]) &&
-           plan->work[plan->at].ring == plan->work[piece->first].ring) {
+           plan->work[plan->at].lane.ring == plan->work[piece->first].lane.ring) {
         plan->waited = plan->waited || phi_step_waits(plan->work[plan->at].kind);
         plan->at++;
     }
@@ -145,7 +146,7 @@ static void take_hops(struct phi_plan *plan, struct phi_piece *piece)
 
 static bool is_small_copy(const struct phi_work *work, size_t most)
 {
-    return is_copy(work) && work->size <= most && !work->engine && !work->head;
+    return is_copy(work) && work->span.size <= most && !work->engine && !work->head;
 }
 
 static bool is_gathered(const struct phi_work *work, bool large)
@@ -173,8 +174,8 @@ static struct run run_of(const struct phi_plan *plan, size_t at, bool large)
     struct run run = {.end = at};
     while (run.end < plan->n && is_gathered(&plan->work[run.end], large) &&
            run.copies < PHI_COPIES_ITEMS) {
-        run.copies += plan->work[run.end].size > 0;
-        run.bytes += plan->work[run.end++].size;
+        run.copies += plan->work[run.end].span.size > 0;
+        run.bytes += plan->work[run.end++].span.size;
     }
     return run;
 }

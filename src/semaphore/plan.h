@@ -86,19 +86,20 @@ int phi_wait_mode(const struct phi_policy *policy, const struct phi_waiting *oth
 
 // phi_copy_mode: whether a copy kernel takes the copy engine's place. Behind a wait always, unless
 // the configuration asks for the copy engine: what stands behind a wait holds up the streams with
-// which it shares a hardware queue, and no process knows all its streams (docs/design.md).
+// which it shares a hardware queue, and no process knows all its streams
+// (docs/decisions/010-waits-by-kernel.md).
 bool phi_copy_mode(const struct phi_policy *policy, bool behind);
 
 // phi_gather_mode: whether copies that follow one another go together, in one launch, and a lone
 // one with the stream's number. Also where ranks share a device, and their kernels take turns:
 // 8 bytes are faster so however busy it is, 64 KiB by a third where it is idle and slower by a
-// fifth where it is not (docs/performance.md, "What the host does").
+// fifth where it is not (docs/measurements/2026-11-24.md, "What the host does").
 bool phi_gather_mode(const struct phi_policy *policy);
 
 // phi_copy_blocks: the blocks of a copy kernel for so many bytes. phi_copies_blocks: of one among
 // others of one launch, `all` bytes: they share what one would have, but each has one at least.
-// phi_hand_blocks: the hands of each of n messages by flags in one launch, by lines or by copy, where
-// more mean sooner.
+// phi_hand_blocks: the hands of each of n messages by flags in one launch, by lines or by copy,
+// where more mean sooner.
 uint32_t phi_copy_blocks(const struct phi_policy *policy, size_t size);
 uint32_t phi_copies_blocks(const struct phi_policy *policy, size_t size, uint64_t all);
 uint32_t phi_hand_blocks(const struct phi_policy *policy, uint32_t n, size_t size);

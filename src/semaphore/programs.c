@@ -43,9 +43,9 @@ static const struct phi_program by_lines[PHI_CALL_COUNT] = {
     [PHI_CALL_WAIT] = {"wait", 1, {HOP(TAKE, NOTE)}, 2},
 };
 
-// A part of a message of an unbound channel: the receiver's end copies it on from its bounce buffer.
-static const struct phi_program complete_by_bounce = {
-    "complete", 2, {WAIT(TURN, FULL), COPY}, 2};
+// A part of a message of an unbound channel: the receiver's end copies it on from its bounce
+// buffer.
+static const struct phi_program complete_by_bounce = {"complete", 2, {WAIT(TURN, FULL), COPY}, 2};
 
 // Under the get protocol the sender is the passive end.
 static const struct phi_program push_by_lines = {"post", 1, {HOP(PUSH, TURN)}, 0};
@@ -122,8 +122,10 @@ const char *phi_program_name(unsigned call)
 
 const char *phi_program_awaits(unsigned call)
 {
-    static const char *const names[] = {
-        [PHI_BIT_READY] = "ready", [PHI_BIT_FULL] = "full", [PHI_BIT_NOTED] = "noted", [PHI_BIT_FREE] = "free"};
+    static const char *const names[] = {[PHI_BIT_READY] = "ready",
+                                        [PHI_BIT_FULL] = "full",
+                                        [PHI_BIT_NOTED] = "noted",
+                                        [PHI_BIT_FREE] = "free"};
     for (unsigned i = 0; call < PHI_CALL_COUNT && i < phi_programs[call].count; i++)
         if (phi_programs[call].steps[i].kind == PHI_STEP_WAIT)
             return names[phi_programs[call].steps[i].bit];

@@ -39,44 +39,44 @@ static bool may_bounce(const struct phi_work *work)
     if (work->head == PHI_HEAD_WRITE) {
         if (phi_work_broken(work))
             return false;
-        *(uint64_t *)((char *)work->destination - PHI_BOUNCE_HEAD) = work->message;
+        *(uint64_t *)((char *)work->span.destination - PHI_BOUNCE_HEAD) = work->span.message;
         return true;
     }
-    if (!phi_work_came(work) || phi_line_mismatched(work->undone))
+    if (!phi_work_came(work) || phi_line_mismatched(work->over.undone))
         return false;
     // Behind a post that was left out the word still shows the part before.
-    if (atomic_load_explicit(work->undone, memory_order_relaxed))
+    if (atomic_load_explicit(work->over.undone, memory_order_relaxed))
         return false;
-    const uint64_t got = *(const uint64_t *)((const char *)work->source - PHI_BOUNCE_HEAD);
-    if (got == work->message)
+    const uint64_t got = *(const uint64_t *)((const char *)work->span.source - PHI_BOUNCE_HEAD);
+    if (got == work->span.message)
         return true;
-    phi_line_mismatch(work->undone, work->message, got);
+    phi_line_mismatch(work->over.undone, work->span.message, got);
     return false;
 }
 
 // copy moves the bytes piece by piece; queue->copied remembers how far it came for the next runner.
 static bool copy(struct ph_queue *queue, const struct phi_work *work, struct phi_run *run)
 {
-    if (work->size - queue->copied > run->bytes)
+    if (work->span.size - queue->copied > run->bytes)
         return false;
-    run->bytes -= work->size - queue->copied;
+    run->bytes -= work->span.size - queue->copied;
     const bool takes = work->head == PHI_HEAD_CHECK; // what has come, whatever has ended since
     if (work->head && queue->copied == 0 && !may_bounce(work)) {
         phi_queue_cut(queue, work);
         return true;
     }
-    while (queue->copied < work->size && (takes || !phi_work_broken(work))) {
-        size_t n = work->size - queue->copied;
+    while (queue->copied < work->span.size && (takes || !phi_work_broken(work))) {
+        size_t n = work->span.size - queue->copied;
 
         if (n > PHI_COPY_PIECE)
             n = PHI_COPY_PIECE;
-        memcpy((char *)work->destination + queue->copied,
-               (const char *)work->source + queue->copied, n);
+        memcpy((char *)work->span.destination + queue->copied,
+               (const char *)work->span.source + queue->copied, n);
         queue->copied += n;
-        if (queue->copied < work->size && interrupted(queue, run))
+        if (queue->copied < work->span.size && interrupted(queue, run))
             return false;
     }
-    if (queue->copied < work->size)
+    if (queue->copied < work->span.size)
         phi_queue_cut(queue, work);
     queue->copied = 0;
     return true;
@@ -90,7 +90,7 @@ static bool relay(struct ph_queue *queue, const struct phi_work *to, const struc
     bool over;
 
     assert(from != NULL);
-    if ((!to->route || !from->route) && to->size > run->bytes)
+    if ((!to->remote.route || !from->remote.route) && to->span.size > run->bytes)
         return false;
     steps = phi_relay_steps(queue);
     over = phi_relay_run(queue, to, from);
@@ -107,7 +107,7 @@ static bool is_landed(struct ph_queue *queue)
 
 static bool wait(struct ph_queue *queue, const struct phi_work *work)
 {
-    if (!(work->route ? phi_flight_await(work) : phi_queue_arrived(work)))
+    if (!(work->remote.route ? phi_flight_await(work) : phi_queue_arrived(work)))
         return false;
     atomic_thread_fence(memory_order_acquire); // behind the look at `broken`
     queue->cut = false;
@@ -121,7 +121,7 @@ static bool wait(struct ph_queue *queue, const struct phi_work *work)
 static void post(struct ph_queue *queue, const struct phi_work *work)
 {
     if (!phi_work_broken(work) || phi_post_answers(queue, work))
-        atomic_store_explicit(work->word, work->value, memory_order_release);
+        atomic_store_explicit(work->word.host, work->word.value, memory_order_release);
 }
 
 // run_item returns false where the item is not over. next: the item after it of the same operation,
@@ -133,13 +133,13 @@ static bool run_item(struct ph_queue *queue, const struct phi_work *work,
         return true;
     if (!fn && work->kind == PHI_STEP_WAIT)
         return wait(queue, work);
-    if (!fn && work->route && work->kind != PHI_STEP_RELAY)
+    if (!fn && work->remote.route && work->kind != PHI_STEP_RELAY)
         return phi_flight_run(queue, work, next);
     // What is done here takes its time, and comes behind what is under way.
     if (queue->airborne && !is_landed(queue))
         return false;
     if (fn) {
-        fn(work->destination);
+        fn(work->span.destination);
         return true;
     }
     if (phi_step_staged(work->kind))
@@ -280,12 +280,12 @@ static void count(struct ph_queue *queue, const struct phi_work *work, size_t n)
             phi_count(counters, waits_host, 1);
         } else if (work[i].kind == PHI_STEP_COPY || work[i].kind == PHI_STEP_STAGE ||
                    work[i].kind == PHI_STEP_RELAY) {
-            const bool net = work[i].route != NULL || work[i].kind != PHI_STEP_COPY;
+            const bool net = work[i].remote.route != NULL || work[i].kind != PHI_STEP_COPY;
 
             phi_count(counters, ipc_operations, !net);
-            phi_count(counters, ipc_bytes, net ? 0 : work[i].size);
+            phi_count(counters, ipc_bytes, net ? 0 : work[i].span.size);
             phi_count(counters, net_operations, net);
-            phi_count(counters, net_bytes, net ? work[i].size : 0);
+            phi_count(counters, net_bytes, net ? work[i].span.size : 0);
         }
     }
 }
@@ -478,12 +478,12 @@ int phi_queue_late(struct ph_queue *queue)
     char suspicion[80];
 
     phi_executor_suspicion(&queue->executor->base, work->peer, suspicion, sizeof(suspicion));
-    if (!host && work->route && work->kind != PHI_STEP_WAIT)
+    if (!host && work->remote.route && work->kind != PHI_STEP_WAIT)
         return phi_fail(report, -ETIMEDOUT,
                         "operation %llu (%s) with rank %d: %zu bytes are not delivered by the net "
                         "for %.3f s%s; %llu operations are left in the queue",
                         (unsigned long long)work->op_id, phi_program_name(work->call), work->peer,
-                        work->size, seconds, suspicion, operations);
+                        work->span.size, seconds, suspicion, operations);
     if (!host && phi_step_staged(work->kind))
         return phi_fail(report, -ETIMEDOUT,
                         "rank %d has %s operation %llu (%s) for %.3f s%s; %llu operations are left "
@@ -511,7 +511,7 @@ static const struct phi_work *looked_for(const struct ph_queue *queue)
 
     if (is_empty(queue) || item->fn ||
         (item->work.kind != PHI_STEP_WAIT && item->work.kind != PHI_STEP_RELAY &&
-         !item->work.route))
+         !item->work.remote.route))
         return NULL;
     return &item->work;
 }
@@ -524,11 +524,11 @@ static bool is_over(struct ph_queue *queue, const struct phi_work *work)
         return false;
     if (work->kind == PHI_STEP_RELAY) // unless it waits for what is before it
         return !phi_flight_oldest(queue) && phi_relay_look(queue, work, from_of(queue));
-    if (!work->route)
+    if (!work->remote.route)
         return phi_queue_arrived(work);
     if (work->kind == PHI_STEP_WAIT)
         return phi_flight_await(work);
-    phi_route_poll(work->route);
+    phi_route_poll(work->remote.route);
     return !phi_flight_oldest(queue); // else it waits for that one
 }
 
@@ -565,7 +565,9 @@ static int await(struct ph_queue *queue, int64_t deadline)
     if (!queue->blocked_since)
         queue->blocked_since = phi_now();
     oldest = phi_flight_oldest(queue);
-    if (rest(queue->blocked_since, oldest ? oldest->route : work ? work->route : NULL) >= deadline)
+    if (rest(queue->blocked_since, oldest ? oldest->remote.route
+                                   : work ? work->remote.route
+                                          : NULL) >= deadline)
         return phi_queue_late(queue);
     return phi_executor_untold(&queue->executor->base) ? -EINTR : 0;
 }

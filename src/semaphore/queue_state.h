@@ -132,14 +132,14 @@ static inline bool phi_queue_busy(struct ph_queue *queue)
 // copied.
 static inline bool phi_work_broken(const struct phi_work *work)
 {
-    return work->broken && atomic_load_explicit(work->broken, memory_order_relaxed);
+    return work->over.broken && atomic_load_explicit(work->over.broken, memory_order_relaxed);
 }
 
 // arrived tells whether a wait is over. The acquire pairs with the release of the peer's post: what
 // the peer copied before it is seen by whatever runs after this.
 static inline bool phi_queue_arrived(const struct phi_work *work)
 {
-    return (atomic_load_explicit(work->word, memory_order_acquire) & work->value) != 0 ||
+    return (atomic_load_explicit(work->word.host, memory_order_acquire) & work->word.value) != 0 ||
            phi_work_broken(work);
 }
 
@@ -147,16 +147,16 @@ static inline bool phi_queue_arrived(const struct phi_work *work)
 // before that was set has come.
 static inline bool phi_work_came(const struct phi_work *work)
 {
-    const uint32_t word = atomic_load_explicit(work->word, memory_order_acquire);
+    const uint32_t word = atomic_load_explicit(work->word.host, memory_order_acquire);
 
-    return (word & (work->value | PHI_BIT_ADDED(work->value))) == work->value;
+    return (word & (work->word.value | PHI_BIT_ADDED(work->word.value))) == work->word.value;
 }
 
 // phi_work_undo notes that some of an operation's work was left out; before its number.
 static inline void phi_work_undo(const struct phi_work *work)
 {
-    if (work->undone)
-        atomic_store_explicit(work->undone, 1, memory_order_relaxed);
+    if (work->over.undone)
+        atomic_store_explicit(work->over.undone, 1, memory_order_relaxed);
 }
 
 // phi_queue_cut does so of a wait or a copy; the post behind it in its program is left out, too.

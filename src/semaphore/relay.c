@@ -50,10 +50,10 @@ static int lend(const struct ph_queue *queue, const struct phi_work *work, struc
 {
     struct phi_relay *relay = relay_of(queue);
 
-    if (!work->route)
+    if (!work->remote.route)
         return 0;
-    return phi_route_lend(work->route, region_of(queue), relay->memory, sizeof(relay->memory),
-                          lent);
+    return phi_route_lend(work->remote.route, region_of(queue), relay->memory,
+                          sizeof(relay->memory), lent);
 }
 
 // That the memory is there, and known to the provider, fails here or never. Of a link that has
@@ -133,7 +133,7 @@ static bool is_posted(struct phi_relay *relay, uint64_t piece)
 
 static void break_end(struct phi_relay *relay, const struct phi_work *end)
 {
-    atomic_store(end->broken, 1); // what follows on the channel is skipped
+    atomic_store(end->over.broken, 1); // what follows on the channel is skipped
     phi_work_undo(end);
     relay->given_up = true;
 }
@@ -172,20 +172,20 @@ static bool begin(struct phi_relay *relay, uint64_t piece, const struct ends *en
     const struct phi_work *end = fetch ? ends->from : ends->to;
     uint8_t *memory = relay->memory[piece % PIECES];
     struct phi_move *move = move_of(relay, piece);
-    const size_t offset = (size_t)piece * relay->piece, left = ends->to->size - offset;
+    const size_t offset = (size_t)piece * relay->piece, left = ends->to->span.size - offset;
     const size_t size = left < relay->piece ? left : relay->piece;
     int rc;
 
-    if (!end->route && fetch)
-        memcpy(memory, (const uint8_t *)end->source + offset, size);
-    else if (!end->route)
-        memcpy((uint8_t *)end->destination + offset, memory, size);
-    if (!end->route)
+    if (!end->remote.route && fetch)
+        memcpy(memory, (const uint8_t *)end->span.source + offset, size);
+    else if (!end->remote.route)
+        memcpy((uint8_t *)end->span.destination + offset, memory, size);
+    if (!end->remote.route)
         return true;
     *move = (struct phi_move){
         .route = fetch ? &relay->from : &relay->to,
         .local = memory,
-        .offset = end->offset + offset,
+        .offset = end->remote.offset + offset,
         .size = size,
         .read = fetch,
     };
@@ -214,7 +214,7 @@ static bool store(struct phi_relay *relay, const struct ends *ends)
 
 static bool has_place(const struct phi_relay *relay, const struct ends *ends)
 {
-    return relay->fetched < pieces_of(relay, ends->to->size) &&
+    return relay->fetched < pieces_of(relay, ends->to->span.size) &&
            relay->fetched - relay->landed < PIECES;
 }
 
@@ -243,7 +243,7 @@ static bool start(struct ph_queue *queue, const struct ends *ends)
         if (rc)
             break_end(relay, both[i]);
     }
-    relay->piece = piece_of(ends->to->size);
+    relay->piece = piece_of(ends->to->span.size);
     relay->fetched = relay->stored = relay->landed = 0;
     relay->begun = true;
     return true;
@@ -251,10 +251,10 @@ static bool start(struct ph_queue *queue, const struct ends *ends)
 
 static void poll(const struct ends *ends)
 {
-    if (ends->from->route)
-        phi_route_poll(ends->from->route);
-    if (ends->to->route)
-        phi_route_poll(ends->to->route);
+    if (ends->from->remote.route)
+        phi_route_poll(ends->from->remote.route);
+    if (ends->to->remote.route)
+        phi_route_poll(ends->to->remote.route);
 }
 
 // Whether no move is under way: of one that was given up there may be some anywhere.
@@ -280,20 +280,20 @@ bool phi_relay_run(struct ph_queue *queue, const struct phi_work *to, const stru
     const struct ends ends = {to, from};
     bool moved = true;
 
-    if (!relay->begun && (to->size == 0 || is_broken(to, from)))
+    if (!relay->begun && (to->span.size == 0 || is_broken(to, from)))
         return true;
     if (!relay->begun && !start(queue, &ends))
         return false;
     poll(&ends);
     while (moved) {
-        if (!relay->given_up && relay->landed < pieces_of(relay, to->size))
+        if (!relay->given_up && relay->landed < pieces_of(relay, to->span.size))
             relay->given_up = is_broken(to, from);
         moved = land(relay, &ends);
         moved = store(relay, &ends) || moved;
         moved = fetch(relay, &ends) || moved;
         relay->steps += moved;
     }
-    if (relay->given_up ? rests(relay) : relay->landed == pieces_of(relay, to->size))
+    if (relay->given_up ? rests(relay) : relay->landed == pieces_of(relay, to->span.size))
         return finish(relay);
     return false;
 }
@@ -325,5 +325,5 @@ const struct phi_work *phi_relay_awaits(const struct ph_queue *queue, const stru
 {
     const struct phi_relay *relay = relay_of(queue);
 
-    return relay->landed < relay->stored || !from->route ? to : from;
+    return relay->landed < relay->stored || !from->remote.route ? to : from;
 }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A segment: host memory (a sealed memfd) that two ranks of one node share. The lower rank makes it and is side 0. It
-// holds, for each side: a header (sleeping, acknowledgements, state), agreement slots, confirms and
-// lines, `capacity` of each, and a FIFO of offers.
-// Everything in it may be written by the peer at any time: read each value once and check it before use.
+// A segment: host memory (a sealed memfd) that two ranks of one node share. The lower rank makes it
+// and is side 0. It holds, for each side: a header (sleeping, acknowledgements, state), agreement
+// slots, confirms and lines, `capacity` of each, and a FIFO of offers.
+// Everything in it may be written by the peer at any time: read each value once and check it before
+// use.
 //
-// Where the net is between two ranks each has a mirror: private memory of the same layout. What a side publishes is
-// stored into its own copy and sent to the peer's, in one order with the messages of the service threads; words reach
-// the other copy as posts (net/net.h). A word's two writers take turns, so both copies see the same values in the same
-// order. What is added to a word to release a wait stays in the own copy.
+// Where the net is between two ranks each has a mirror: private memory of the same layout. What a
+// side publishes is stored into its own copy and sent to the peer's, in one order with the messages
+// of the service threads; words reach the other copy as posts (net/net.h). A word's two writers
+// take turns, so both copies see the same values in the same order. What is added to a word to
+// release a wait stays in the own copy.
 #ifndef PHI_SEMAPHORE_SEGMENT_H
 #define PHI_SEMAPHORE_SEGMENT_H
 
@@ -21,12 +23,16 @@
 
 // What a side publishes about itself; only its owner writes it.
 struct phi_side {
-    _Alignas(128) _Atomic uint32_t sleeping; // 1: the owner sleeps until the peer writes to its eventfd
-    _Atomic uint64_t acknowledged;      // sequence of the last store message of the peer that was taken
-    _Atomic uint32_t state;             // bits of enum phi_side_state
-    _Atomic uint32_t drained;           // 1: no stream of the owner touches the peer's buffers any more
-    _Atomic uint32_t mapped;            // 1: the owner has mapped this and may map buffers of the peer
-    _Atomic uint32_t told;              // 1: the owner's application knows that the pair is broken
+    // 1: the owner sleeps until the peer writes to its eventfd
+    _Alignas(128) _Atomic uint32_t sleeping;
+    // sequence of the last store message of the peer that was taken
+    _Atomic uint64_t acknowledged;
+    _Atomic uint32_t state; // bits of enum phi_side_state
+    // 1: no stream of the owner touches the peer's buffers any more
+    _Atomic uint32_t drained;
+    // 1: the owner has mapped this and may map buffers of the peer
+    _Atomic uint32_t mapped;
+    _Atomic uint32_t told; // 1: the owner's application knows that the pair is broken
     // Lines of their own: what a service thread writes by its clock costs nobody else a cache miss.
     _Alignas(128) _Atomic uint64_t beat; // counts up by the owner's clock while its process runs
     _Atomic uint32_t expelled;           // 1: the owner has expelled this life of the peer
@@ -43,47 +49,56 @@ enum phi_side_state {
     PHI_SIDE_ABORTED = 2, // a bit: the owner's application gave up the job
 };
 
-// The agreement slot of an operation key has two words, used in turn by round (phi_segment_word), and these. The words
-// of all slots lie together: an exchange of many operations moves few cache lines from one rank to the other.
+// The agreement slot of an operation key has two words, used in turn by round (phi_segment_word),
+// and these. The words of all slots lie together: an exchange of many operations moves few cache
+// lines from one rank to the other.
 struct phi_slot {
-    _Atomic uint64_t released; // the number of the buffer that its owner released while an unfinished round shows it, or 0
-    _Atomic uint64_t staging; // where the owner's slots for the key's next channel lie; see lane/staging.h
+    // the number of the buffer that its owner released while an unfinished round shows it, or 0
+    _Atomic uint64_t released;
+    // where the owner's slots for the key's next channel lie; see lane/staging.h
+    _Atomic uint64_t staging;
 };
 
 struct phi_segment {
-    void *base;       // mapping
-    size_t size;      // bytes, a multiple of the page size
-    int fd;           // memfd, sealed against shrinking and growing; owned; -1: a mirror
+    void *base;            // mapping
+    size_t size;           // bytes, a multiple of the page size
+    int fd;                // memfd, sealed against shrinking and growing; owned; -1: a mirror
     struct phi_link *link; // of a mirror, once it has one
     uint32_t capacity;
-    int side;         // of this process: 0 or 1
-    struct phi_slot *slots[2];         // of each side
-    _Atomic uint64_t *words[2];        // likewise, of each slot: those of even rounds, then those of odd ones
-    void *staging;        // of a mirror: memory behind it, for slots; NULL: none
+    int side;                  // of this process: 0 or 1
+    struct phi_slot *slots[2]; // of each side
+    // likewise, of each slot: those of even rounds, then those of odd ones
+    _Atomic uint64_t *words[2];
+    void *staging; // of a mirror: memory behind it, for slots; NULL: none
     size_t staging_size;
     uint64_t base_device; // address for the device (registered), or 0
 };
 
-// phi_segment_create makes the segment of a pair (this process is side 0), all words at their start value.
-// nonce names the pair of incarnations. Errors: -ENOMEM, -EMFILE (reported).
+// phi_segment_create makes the segment of a pair (this process is side 0), all words at their start
+// value. nonce names the pair of incarnations. Errors: -ENOMEM, -EMFILE (reported).
 int phi_segment_create(struct phi_report *report, uint32_t capacity, uint64_t nonce,
                        struct phi_segment **segment);
 
-// phi_segment_open maps a segment that the peer made (this process is side 1) from fd, which it takes over also on
-// failure. Everything is checked: seals, size against capacity, magic, version, nonce; -EBADMSG names what is wrong.
-int phi_segment_open(struct phi_report *report, int fd, uint64_t nonce, struct phi_segment **segment);
+// phi_segment_open maps a segment that the peer made (this process is side 1) from fd, which it
+// takes over also on failure. Everything is checked: seals, size against capacity, magic, version,
+// nonce; -EBADMSG names what is wrong.
+int phi_segment_open(struct phi_report *report, int fd, uint64_t nonce,
+                     struct phi_segment **segment);
 
-// phi_segment_mirror makes this rank's copy of a segment across the net, with so many bytes behind it for slots.
-// phi_segment_mirror_of tells a link what in it the peer may write by stores.
+// phi_segment_mirror makes this rank's copy of a segment across the net, with so many bytes behind
+// it for slots. phi_segment_mirror_of tells a link what in it the peer may write by stores.
 int phi_segment_mirror(struct phi_report *report, uint32_t capacity, int side, size_t staging,
                        struct phi_segment **segment);
 void phi_segment_mirror_of(const struct phi_segment *segment, struct phi_mirror *mirror);
 
-// Every store of a side into what it publishes (header, slots, confirms) goes through these: put32 seq_cst, put64
-// release. A want of memory ends the link. phi_segment_tell is their part for a mirror.
-void phi_segment_tell(struct phi_segment *segment, const void *at, const void *value, uint32_t size);
+// Every store of a side into what it publishes (header, slots, confirms) goes through these: put32
+// seq_cst, put64 release. A want of memory ends the link. phi_segment_tell is their part for a
+// mirror.
+void phi_segment_tell(struct phi_segment *segment, const void *at, const void *value,
+                      uint32_t size);
 void phi_segment_put32(struct phi_segment *segment, _Atomic uint32_t *at, uint32_t value);
-static inline void phi_segment_put64(struct phi_segment *segment, _Atomic uint64_t *at, uint64_t value)
+static inline void phi_segment_put64(struct phi_segment *segment, _Atomic uint64_t *at,
+                                     uint64_t value)
 {
     atomic_store_explicit(at, value, memory_order_release);
     if (segment->link)
@@ -95,12 +110,13 @@ void phi_segment_close(struct phi_segment *segment);
 
 // side is 0 or 1; index < capacity.
 struct phi_side *phi_segment_side(const struct phi_segment *segment, int side);
-static inline struct phi_slot *phi_segment_slot(const struct phi_segment *segment, int side, uint32_t index)
+static inline struct phi_slot *phi_segment_slot(const struct phi_segment *segment, int side,
+                                                uint32_t index)
 {
     return segment->slots[side] + index;
 }
-static inline _Atomic uint64_t *phi_segment_word(const struct phi_segment *segment, int side, uint32_t index,
-                                                 uint32_t round)
+static inline _Atomic uint64_t *phi_segment_word(const struct phi_segment *segment, int side,
+                                                 uint32_t index, uint32_t round)
 {
     return segment->words[side] + (round & 1) * (size_t)segment->capacity + index;
 }
@@ -109,15 +125,17 @@ struct phi_line *phi_segment_line(const struct phi_segment *segment, int side, u
 uint8_t *phi_segment_fifo(const struct phi_segment *segment, int side); // PHI_FIFO_BYTES
 
 // phi_segment_device_address of something inside the segment; 0 where it is not registered.
-static inline uint64_t phi_segment_device_address(const struct phi_segment *segment, const void *inside)
+static inline uint64_t phi_segment_device_address(const struct phi_segment *segment,
+                                                  const void *inside)
 {
-    return segment->base_device
-               ? segment->base_device + (uint64_t)((const char *)inside - (const char *)segment->base)
-               : 0;
+    return segment->base_device ? segment->base_device +
+                                      (uint64_t)((const char *)inside - (const char *)segment->base)
+                                : 0;
 }
 
-// phi_segment_register makes the segment's words usable by the device's streams (NULL: nothing to do). unregister, right
-// before close, leaves the mapping to the device's closer. They live in segment_device.c.
+// phi_segment_register makes the segment's words usable by the device's streams (NULL: nothing to
+// do). unregister, right before close, leaves the mapping to the device's closer. They live in
+// segment_device.c.
 struct phi_device;
 int phi_segment_register(struct phi_segment *segment, struct phi_device *device);
 void phi_segment_unregister(struct phi_segment *segment, struct phi_device *device);

@@ -8,15 +8,15 @@
 
 static struct phi_stage_lane *lane_of(const struct phi_work *work)
 {
-    return (struct phi_stage_lane *)(uintptr_t)work->own_lane;
+    return (struct phi_stage_lane *)(uintptr_t)work->lane.own;
 }
 
 static uint8_t *slot_of(const struct phi_work *work, uint32_t record)
 {
-    const uint64_t like = work->peer_lane;
+    const uint64_t like = work->lane.peer;
     uint32_t slot = (record - 1) & (PHI_STAGE_SLOTS - 1);
 
-    return (uint8_t *)(uintptr_t)work->slots + slot * PHI_STAGE_SLOT_SIZE(like);
+    return (uint8_t *)(uintptr_t)work->lane.slots + slot * PHI_STAGE_SLOT_SIZE(like);
 }
 
 // A host queue is one block. The release pairs with the acquire of the net.
@@ -28,16 +28,16 @@ static void show(const struct phi_work *work, uint32_t record)
 // Returns whether it was the last one.
 static bool fill(const struct phi_work *work, uint32_t record, size_t moved)
 {
-    const size_t chunk = PHI_STAGE_CHUNK(work->peer_lane), from = moved * chunk;
-    const size_t left = work->size - from, bytes = left < chunk ? left : chunk;
-    struct phi_stage_record head = {.offset = work->offset + from,
+    const size_t chunk = PHI_STAGE_CHUNK(work->lane.peer), from = moved * chunk;
+    const size_t left = work->span.size - from, bytes = left < chunk ? left : chunk;
+    struct phi_stage_record head = {.offset = work->lane.offset + from,
                                     .size = (uint32_t)bytes,
-                                    .last = work->signal && bytes == left};
+                                    .last = work->lane.signal && bytes == left};
     uint8_t *slot = slot_of(work, record);
 
     memcpy(slot, &head, sizeof(head));
     if (bytes)
-        memcpy(slot + PHI_STAGE_HEAD, (const uint8_t *)work->source + from, bytes);
+        memcpy(slot + PHI_STAGE_HEAD, (const uint8_t *)work->span.source + from, bytes);
     return bytes == left;
 }
 
@@ -56,8 +56,8 @@ static struct phi_stage_record read_head(const uint8_t *slot)
 // end: of the last record of a message, so that many bytes were sent. As the kernel does.
 static void check_size(const struct phi_work *work, uint64_t end)
 {
-    if (work->signal && end != work->offset && !phi_line_mismatched(work->undone))
-        phi_line_mismatch(work->undone, work->offset, end);
+    if (work->lane.signal && end != work->lane.offset && !phi_line_mismatched(work->over.undone))
+        phi_line_mismatch(work->over.undone, work->lane.offset, end);
 }
 
 // What the peer says of a record is not believed.
@@ -66,9 +66,9 @@ static bool empty(const struct phi_work *work, uint32_t record)
     const uint8_t *slot = slot_of(work, record);
     const struct phi_stage_record head = read_head(slot);
 
-    if (head.size > 0 && head.size <= PHI_STAGE_CHUNK(work->peer_lane) &&
-        head.size <= work->offset && head.offset <= work->offset - head.size)
-        memcpy((uint8_t *)work->destination + head.offset, slot + PHI_STAGE_HEAD, head.size);
+    if (head.size > 0 && head.size <= PHI_STAGE_CHUNK(work->lane.peer) &&
+        head.size <= work->lane.offset && head.offset <= work->lane.offset - head.size)
+        memcpy((uint8_t *)work->span.destination + head.offset, slot + PHI_STAGE_HEAD, head.size);
     if (head.last)
         check_size(work, head.offset + head.size);
     return head.last != 0;
@@ -97,10 +97,11 @@ bool phi_staged_run(const struct phi_work *work, size_t *moved)
     struct phi_stage_lane *lane = lane_of(work);
     uint32_t record = lane->done[0] + 1; // only queues write it, one after the other
     // First: a record that is there is taken although the channel has ended since.
-    bool over = work->broken && atomic_load_explicit(work->broken, memory_order_acquire);
+    bool over = work->over.broken && atomic_load_explicit(work->over.broken, memory_order_acquire);
     bool last;
 
-    if (work->kind == PHI_STEP_STAGE && (lane->over[0] || (work->size == 0 && !work->signal)))
+    if (work->kind == PHI_STEP_STAGE &&
+        (lane->over[0] || (work->span.size == 0 && !work->lane.signal)))
         return true;
     if (work->kind == PHI_STEP_HELP)
         return true; // the STAGEs before it are over
@@ -111,7 +112,7 @@ bool phi_staged_run(const struct phi_work *work, size_t *moved)
     if (!is_there(lane, record)) {
         if (over) {
             lane->over[0] = work->kind == PHI_STEP_STAGE;
-            atomic_store_explicit(work->broken, PHI_GIVEN_UP, memory_order_release);
+            atomic_store_explicit(work->over.broken, PHI_GIVEN_UP, memory_order_release);
             *moved = 0;
         }
         return over;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Staged steps on a host queue: what the kernel phi_hop_staged does of them on a device (base/stage.h).
+// Staged steps on a host queue: what the kernel phi_hop_staged does of them on a device
+// (base/stage.h).
 #ifndef PHI_SEMAPHORE_STAGED_H
 #define PHI_SEMAPHORE_STAGED_H
 

@@ -73,8 +73,8 @@ static int too_many(struct cuda_executor *x, const struct phi_enqueue *q)
                       q->work[0].peer, why, policy->kernel_waits, policy->graph_branches);
 }
 
-// Half of the hardware queues that messages without kernels ask for: what waits in one holds up what
-// shares it.
+// Half of the hardware queues that messages without kernels ask for: what waits in one holds up
+// what shares it.
 #define ZERO_SM_STREAMS 16u
 
 static int too_many_operations(struct cuda_executor *x, const struct phi_enqueue *q)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Words and the programs over them. These tables are the protocol: the library issues them, docs/protocols.md shows them,
-// and tests/model explores every interleaving of them.
+// Words and the programs over them. These tables are the protocol: the library issues them,
+// docs/protocols.md shows them, and tests/model explores every interleaving of them.
 //
-// A word says whose turn it is. Both ends of a direction look at the same word; who is waited for writes it, so the two
-// take turns and no write is ever lost. Nothing is reset after use: the next turn's write replaces the last one's, and a
-// captured graph replays.
+// A word says whose turn it is. Both ends of a direction look at the same word; who is waited for
+// writes it, so the two take turns and no write is ever lost. Nothing is reset after use: the next
+// turn's write replaces the last one's, and a captured graph replays.
 #ifndef PHI_SEMAPHORE_WORDS_H
 #define PHI_SEMAPHORE_WORDS_H
 
@@ -17,12 +17,15 @@
 
 // The words of one direction; they live in its sender's line.
 enum phi_word {
-    PHI_WORD_TURN, // of send/recv: READY, written by the passive end, then FULL, by the active end, and so on
-    PHI_WORD_NOTE, // of signal/wait: NOTED, written by the signaller, then FREE, by the waiter, and so on
+    // of send/recv: READY, written by the passive end, then FULL, by the active end, and so on
+    PHI_WORD_TURN,
+    // of signal/wait: NOTED, written by the signaller, then FREE, by the waiter, and so on
+    PHI_WORD_NOTE,
     PHI_WORD_COUNT,
 };
 
-// What a word says: one bit each, so that a bit can be added to release a wait, with a mark beside it (PHI_BIT_ADDED).
+// What a word says: one bit each, so that a bit can be added to release a wait, with a mark beside
+// it (PHI_BIT_ADDED).
 enum phi_bit {
     PHI_BIT_READY = 1, // the passive end's buffer may be touched
     PHI_BIT_FULL = 2,  // the copy is done
@@ -33,16 +36,17 @@ enum phi_bit {
 // The start value of a word in a new line: no message is under way, a signal may be given.
 extern const uint32_t phi_word_start[PHI_WORD_COUNT];
 
-// One channel end: 64 bytes in the segment, with the words of the direction in which this end sends. `broken` is set once,
-// by this end's process, and never cleared: its kernels and host queues that wait look at it beside the word and give up.
+// One channel end: 64 bytes in the segment, with the words of the direction in which this end
+// sends. `broken` is set once, by this end's process, and never cleared: its kernels and host
+// queues that wait look at it beside the word and give up.
 #ifdef __cplusplus
 struct phi_line;
 #else
 struct phi_line {
     _Alignas(64) _Atomic uint32_t word[PHI_WORD_COUNT];
     _Atomic uint32_t broken;
-    // Of a mirrored segment: counts the channels that had the line before, so that a post which comes
-    // late is not taken for one of the next channel.
+    // Of a mirrored segment: counts the channels that had the line before, so that a post which
+    // comes late is not taken for one of the next channel.
     _Atomic uint32_t life;
     // `broken` for what waits for flags, which never copies after that: 1, then PHI_GIVEN_UP once a
     // wait has ended by it.
@@ -99,8 +103,10 @@ enum phi_step_kind {
     PHI_STEP_WAIT, // until the word has the bit (acquire)
     PHI_STEP_COPY, // the bytes
     PHI_STEP_POST, // word := the bit (release: after everything before it on the stream)
-    PHI_STEP_RELAY, // the bytes, of two peers, through memory of ours (semaphore/relay.c; in no program)
-    PHI_STEP_HOLD, // nothing: what the item names is touched by the others of its operation (in no program)
+    // the bytes, of two peers, through memory of ours (semaphore/relay.c; in no program)
+    PHI_STEP_RELAY,
+    // nothing: what the item names is touched by the others of its operation (in no program)
+    PHI_STEP_HOLD,
 
     // By flags in device memory (phi_hop of cuda/kernel_args.h), in the lane of the word.
     PHI_STEP_PUSH,
@@ -114,8 +120,9 @@ enum phi_step_kind {
     PHI_STEP_UNSTAGE,
     PHI_STEP_HELP, // of a group: takes records for a later UNSTAGE as long as its STAGEs last
 
-    // By bells (base/stage.h), on devices whose memory is registered with the net: a BELL is the WAIT, the COPY and the
-    // POST of a program, as far as it has them; LAND waits until what the BELLs before it copy has landed.
+    // By bells (base/stage.h), on devices whose memory is registered with the net: a BELL is the
+    // WAIT, the COPY and the POST of a program, as far as it has them; LAND waits until what the
+    // BELLs before it copy has landed.
     PHI_STEP_BELL,
     PHI_STEP_LAND,
 };
@@ -139,7 +146,8 @@ static inline int phi_step_bells(unsigned kind)
 // Whether a stream may wait at the step.
 static inline int phi_step_waits(unsigned kind)
 {
-    return kind == PHI_STEP_WAIT || (phi_step_hops(kind) && kind != PHI_STEP_GO && kind != PHI_STEP_HELP);
+    return kind == PHI_STEP_WAIT ||
+           (phi_step_hops(kind) && kind != PHI_STEP_GO && kind != PHI_STEP_HELP);
 }
 
 struct phi_step {
@@ -150,21 +158,21 @@ struct phi_step {
 
 // How a message moves, and with it which program its calls have at both ends.
 enum phi_method {
-    PHI_BY_WORDS, // copies, ordered by words in host memory: the default, and all that a host has
-    PHI_BY_COPY,  // "sm": one kernel copies and tells, by flags
-    PHI_BY_LINES, // "ll": data and flags in one store
-    PHI_BY_SLOTS, // "staged": through host memory and over the net; puts as well
+    PHI_BY_WORDS,  // copies, ordered by words in host memory: the default, and all that a host has
+    PHI_BY_COPY,   // "sm": one kernel copies and tells, by flags
+    PHI_BY_LINES,  // "ll": data and flags in one store
+    PHI_BY_SLOTS,  // "staged": through host memory and over the net; puts as well
     PHI_BY_RING,   // ... by lines, with a ring of slots in that memory
     PHI_BY_BOUNCE, // of unbound channels: as by words, into memory of the library, and out of it
 };
 
 // What a call enqueues at its end of a direction.
 enum phi_call {
-    PHI_CALL_PUT,        // copy
-    PHI_CALL_GET,        // copy
-    PHI_CALL_POST,       // passive end of send/recv: the buffer may be touched
-    PHI_CALL_TRANSFER,   // active end of send/recv
-    PHI_CALL_COMPLETE,   // passive end: wait until the copy is done
+    PHI_CALL_PUT,      // copy
+    PHI_CALL_GET,      // copy
+    PHI_CALL_POST,     // passive end of send/recv: the buffer may be touched
+    PHI_CALL_TRANSFER, // active end of send/recv
+    PHI_CALL_COMPLETE, // passive end: wait until the copy is done
     PHI_CALL_SIGNAL,
     PHI_CALL_PUT_SIGNAL,
     PHI_CALL_WAIT,
@@ -190,8 +198,9 @@ static inline bool phi_call_signals(enum phi_call call)
 
 extern const struct phi_program phi_programs[PHI_CALL_COUNT];
 
-// phi_program_of: the program of a call at its end of a message that moves by `method`. pull: of the
-// get protocol. Plain puts and gets carry no message and have one program, but for puts by slots.
+// phi_program_of: the program of a call at its end of a message that moves by `method`. pull: of
+// the get protocol. Plain puts and gets carry no message and have one program, but for puts by
+// slots.
 const struct phi_program *phi_program_of(enum phi_call call, enum phi_method method, int pull);
 
 // By bells the programs are those by words: one bell each, and behind it a land where it copies.
@@ -204,13 +213,14 @@ struct phi_bell phi_bell_of(const struct phi_program *program);
 // phi_program_name is that of a call, or "work".
 const char *phi_program_name(unsigned call);
 
-// phi_program_awaits names what a call waits for ("ready", "full", "noted", "free"), or "nothing": no program waits twice.
+// phi_program_awaits names what a call waits for ("ready", "full", "noted", "free"), or "nothing":
+// no program waits twice.
 const char *phi_program_awaits(unsigned call);
 
 #define PHI_GROUP_PHASES 3
 
-// phi_group_rank orders the peers of phase 1: the lower goes first. (peer - rank) mod ranks, so that in an all-to-all no
-// two ranks begin with the same peer.
+// phi_group_rank orders the peers of phase 1: the lower goes first. (peer - rank) mod ranks, so
+// that in an all-to-all no two ranks begin with the same peer.
 static inline uint32_t phi_group_rank(uint32_t rank, uint32_t peer, uint32_t ranks)
 {
     return (peer + ranks - rank) % ranks;

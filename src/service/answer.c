@@ -18,7 +18,7 @@
 #include "peer/keys.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "release/abort.h"
 #include "release/ask.h"
 #include "release/release.h"
@@ -39,68 +39,68 @@ static bool other_life(const struct phi_peer *peer, uint64_t incarnation)
            peer->incarnation != incarnation;
 }
 
-static int answer_hello(struct phi_peers *peers, struct phi_asker *asker,
+static int answer_hello(struct phi_self *self, struct phi_asker *asker,
                         const struct phi_node_message *request, struct phi_node_message *answer,
                         int *fd)
 {
-    if (request->a != peers->mine.nonce)
+    if (request->a != self->mine.nonce)
         return -ECONNREFUSED;
-    answer->a = peers->mine.nonce;
-    answer->b = (uint64_t)peers->config->channels;
-    answer->c = (uint64_t)peers->ranks;
-    if (request->rank < 0 || request->rank == peers->rank)
+    answer->a = self->mine.nonce;
+    answer->b = (uint64_t)self->config->channels;
+    answer->c = (uint64_t)self->ranks;
+    if (request->rank < 0 || request->rank == self->rank)
         return -EINVAL;
-    if (request->rank >= peers->ranks)
+    if (request->rank >= self->ranks)
         return PH_EMISMATCH; // of a larger job, as it sees by the answer
-    pthread_mutex_lock(&peers->lock);
-    struct phi_peer *peer = phi_peers_get(peers, request->rank);
+    pthread_mutex_lock(&self->lock);
+    struct phi_peer *peer = phi_self_peer(self, request->rank);
     bool other = peer != NULL && other_life(peer, request->from);
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     if (peer == NULL || other)
         return peer ? -ESTALE : -ENOMEM;
     asker->rank = request->rank;
     asker->incarnation = request->from;
-    *fd = phi_mailbox_wake_fd(peers->mailbox);
+    *fd = phi_mailbox_wake_fd(self->mailbox);
     return 0;
 }
 
 // Who asks need not be a rank: it learns how this one does, and gets no descriptor.
-static int answer_status(struct phi_peers *peers, struct phi_status_ages *ages,
+static int answer_status(struct phi_self *self, struct phi_status_ages *ages,
                          const struct phi_node_message *request, struct phi_node_message *answer)
 {
     struct phi_status status;
     const bool whoever = request->to == 0 && request->a == 0;
-    if (!whoever && request->to != peers->incarnation)
+    if (!whoever && request->to != self->incarnation)
         return -ESTALE;
-    if (!whoever && request->a != peers->mine.nonce)
+    if (!whoever && request->a != self->mine.nonce)
         return -ECONNREFUSED;
-    phi_status_fill(peers, ages, &status);
+    phi_status_fill(self, ages, &status);
     memcpy(answer->bytes, &status, sizeof status);
     answer->bytes_size = sizeof status;
     return 0;
 }
 
-static int answer_about(const struct phi_peers *peers, struct phi_node_message *answer)
+static int answer_about(const struct phi_self *self, struct phi_node_message *answer)
 {
     struct phi_about about;
-    phi_about_fill(peers, &about);
+    phi_about_fill(self, &about);
     memcpy(answer->bytes, &about, sizeof about);
     answer->bytes_size = sizeof about;
     return 0;
 }
 
-static int answer_process(const struct phi_peers *peers, int *fd)
+static int answer_process(const struct phi_self *self, int *fd)
 {
-    *fd = peers->pidfd;
-    return peers->pidfd >= 0 ? 0 : -ENOENT;
+    *fd = self->serving.pidfd;
+    return self->serving.pidfd >= 0 ? 0 : -ENOENT;
 }
 
-static int answer_segment(struct phi_peers *peers, struct phi_peer *peer,
+static int answer_segment(struct phi_self *self, struct phi_peer *peer,
                           const struct phi_node_message *request, int *fd)
 {
-    if (peers->rank > peer->rank)
+    if (self->rank > peer->rank)
         return -EINVAL;
-    if (request->a != 0 && !(peer->net_refused && peer->incarnation == request->from))
+    if (request->a != 0 && !(peer->contact.net_refused && peer->incarnation == request->from))
         return -ESTALE; // until this rank has no segment over the net any more, and will have none
     struct phi_segment *segment;
     int rc = phi_contact_segment(peer, request->from, &segment);
@@ -109,73 +109,73 @@ static int answer_segment(struct phi_peers *peers, struct phi_peer *peer,
     return rc;
 }
 
-static int answer_export(struct phi_peers *peers, uint64_t id, int *fd)
+static int answer_export(struct phi_self *self, uint64_t id, int *fd)
 {
-    const struct phi_local_export *e = phi_export_find(peers, id);
+    const struct phi_local_export *e = phi_export_find(self, id);
     if (e == NULL || e->export_.fd < 0)
         return -ENOENT;
     *fd = e->export_.fd;
     return 0;
 }
 
-static int answer_probe(struct phi_peers *peers, struct phi_node_message *answer, int *fd)
+static int answer_probe(struct phi_self *self, struct phi_node_message *answer, int *fd)
 {
-    const struct phi_export *e = &peers->probe.export_;
+    const struct phi_export *e = &self->trials.target.export_;
     memcpy(answer->bytes, e->record, e->record_size);
     answer->bytes_size = (uint32_t)e->record_size;
     *fd = e->fd;
     return 0;
 }
 
-static int answer_verify(struct phi_peers *peers, uint64_t offset, uint64_t seed)
+static int answer_verify(struct phi_self *self, uint64_t offset, uint64_t seed)
 {
     if (offset > (uint64_t)(PHI_PROBE_SLOTS - 1) * PHI_PROBE_SIZE)
         return -EINVAL;
-    return phi_probe_verify(peers->device, (const char *)peers->probe.address + offset, seed,
+    return phi_probe_verify(self->device, (const char *)self->trials.target.address + offset, seed,
                             phi_deadline(VERIFY_DEADLINE_MS));
 }
 
-static int answer_taken(struct phi_peers *peers, struct phi_peer *peer,
+static int answer_taken(struct phi_self *self, struct phi_peer *peer,
                         const struct phi_node_message *request, struct phi_node_message *answer)
 {
-    if (request->a >= (uint64_t)peers->config->channels)
+    if (request->a >= (uint64_t)self->config->channels)
         return -EINVAL;
-    const struct phi_key *key = peer->slots[request->a];
+    const struct phi_key *key = peer->keys.slots[request->a];
     answer->a = key != NULL && phi_agreement_answer(&key->agreement, (uint32_t)request->b);
     return 0;
 }
 
 // A thread that has no core has waited, and does not any more.
-static int answer_waiting(struct phi_peers *peers, const struct phi_node_message *request,
+static int answer_waiting(struct phi_self *self, const struct phi_node_message *request,
                           struct phi_node_message *answer)
 {
-    const struct phi_pending *waiting = peers->waiting;
-    if (waiting == NULL || peers->many_threads || !phi_pending_waits(waiting) ||
-        (request->a != 0 && phi_request_roles(peers, request->a - 1, request->b)))
+    const struct phi_pending *waiting = self->exchanges.waiting;
+    if (waiting == NULL || self->exchanges.many_threads || !phi_pending_waits(waiting) ||
+        (request->a != 0 && phi_request_roles(self, request->a - 1, request->b)))
         return 0;
     answer->a = (uint64_t)waiting->key->peer->rank + 1;
     answer->b = waiting->key->op_id;
-    answer->c = peers->exchange_calls;
+    answer->c = self->exchanges.calls;
     return 0;
 }
 
-static int answer_locked(struct phi_peers *peers, const struct phi_node_message *request,
+static int answer_locked(struct phi_self *self, const struct phi_node_message *request,
                          struct phi_node_message *answer, int *fd)
 {
-    struct phi_peer *peer = peers->table[request->rank];
+    struct phi_peer *peer = self->table[request->rank];
     if (other_life(peer, request->from))
         return -ESTALE;
     switch (request->type) {
     case PHI_NODE_SEGMENT:
-        return answer_segment(peers, peer, request, fd);
+        return answer_segment(self, peer, request, fd);
     case PHI_NODE_ATTEMPT:
         return phi_attempt_answer(peer, request, answer);
     case PHI_NODE_EXPORT:
-        return answer_export(peers, request->a, fd);
+        return answer_export(self, request->a, fd);
     case PHI_NODE_TAKEN:
-        return answer_taken(peers, peer, request, answer);
+        return answer_taken(self, peer, request, answer);
     case PHI_NODE_WAITING:
-        return answer_waiting(peers, request, answer);
+        return answer_waiting(self, request, answer);
     case PHI_NODE_ROLES:
         return phi_roles_answer(peer, request, answer);
     case PHI_NODE_NOTIFY:
@@ -199,37 +199,37 @@ static int answer_locked(struct phi_peers *peers, const struct phi_node_message 
         return phi_retire_full_file(peer, request);
     case PHI_NODE_EXPELLED:
         // An expelled rank that does not know it yet has no say.
-        if (request->a < (uint64_t)peers->ranks && !peer->expelled)
-            phi_expel_file(peers, (int)request->a, request->b);
+        if (request->a < (uint64_t)self->ranks && !peer->end.expelled)
+            phi_expel_file(self, (int)request->a, request->b);
         return 0;
     default:
         return -EOPNOTSUPP;
     }
 }
 
-int phi_answer(struct phi_peers *peers, struct phi_status_ages *ages, struct phi_asker *asker,
+int phi_answer(struct phi_self *self, struct phi_status_ages *ages, struct phi_asker *asker,
                const struct phi_node_message *request, struct phi_node_message *answer, int *fd)
 {
     if (request->type == PHI_NODE_STATUS)
-        return answer_status(peers, ages, request, answer);
+        return answer_status(self, ages, request, answer);
     if (request->type == PHI_NODE_ABOUT)
-        return answer_about(peers, answer);
-    if (request->to != peers->incarnation)
+        return answer_about(self, answer);
+    if (request->to != self->incarnation)
         return -ESTALE;
     if (request->type == PHI_NODE_HELLO)
-        return answer_hello(peers, asker, request, answer, fd);
-    if (request->rank < 0 || request->rank >= peers->ranks || request->rank == peers->rank)
+        return answer_hello(self, asker, request, answer, fd);
+    if (request->rank < 0 || request->rank >= self->ranks || request->rank == self->rank)
         return -EINVAL;
     if (asker->rank != request->rank || asker->incarnation != request->from)
         return -EPERM;
     if (request->type == PHI_NODE_PROCESS)
-        return answer_process(peers, fd);
+        return answer_process(self, fd);
     if (request->type == PHI_NODE_PROBE)
-        return answer_probe(peers, answer, fd);
+        return answer_probe(self, answer, fd);
     if (request->type == PHI_NODE_VERIFY)
-        return answer_verify(peers, request->a, request->b); // may take a while: without the lock
-    pthread_mutex_lock(&peers->lock);
-    int status = answer_locked(peers, request, answer, fd);
-    pthread_mutex_unlock(&peers->lock);
+        return answer_verify(self, request->a, request->b); // may take a while: without the lock
+    pthread_mutex_lock(&self->lock);
+    int status = answer_locked(self, request, answer, fd);
+    pthread_mutex_unlock(&self->lock);
     return status;
 }

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 struct phi_node_message;
-struct phi_peers;
+struct phi_self;
 struct phi_status_ages;
 
 // Who asks, as it proved by its hello.
@@ -18,7 +18,7 @@ struct phi_asker {
 // phi_answer (without the lock) does what is asked, fills the answer, and returns its status. A
 // hello fills *asker. *fd: a descriptor that goes with the answer, and is not the caller's to
 // close.
-int phi_answer(struct phi_peers *peers, struct phi_status_ages *ages, struct phi_asker *asker,
+int phi_answer(struct phi_self *self, struct phi_status_ages *ages, struct phi_asker *asker,
                const struct phi_node_message *request, struct phi_node_message *answer, int *fd);
 
 #endif

@@ -14,25 +14,25 @@
 #include "peer/exports.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "release/release.h"
 #include "service/service.h"
 #include "transport/bounce.h"
 
-static int announce(struct phi_peers *peers, int64_t deadline)
+static int announce(struct phi_self *self, int64_t deadline)
 {
     struct phi_writer writer = {0};
-    phi_capabilities_encode(&peers->mine, &writer);
+    phi_capabilities_encode(&self->mine, &writer);
     int rc = writer.error;
     if (rc)
-        phi_fail(peers->report, rc, "out of memory for the member record");
+        phi_fail(self->report, rc, "out of memory for the member record");
     else
-        rc = phi_mailbox_announce(peers->mailbox, writer.bytes, writer.size, deadline);
+        rc = phi_mailbox_announce(self->mailbox, writer.bytes, writer.size, deadline);
     phi_writer_fini(&writer);
     return rc;
 }
 
-static int open_mailbox(struct phi_peers *peers, const struct phi_peers_params *params,
+static int open_mailbox(struct phi_self *self, const struct phi_self_params *params,
                         int64_t deadline)
 {
     struct phi_mailbox_params mailbox = {
@@ -46,173 +46,172 @@ static int open_mailbox(struct phi_peers *peers, const struct phi_peers_params *
         .ranks = params->ranks,
         .incarnation = params->incarnation,
     };
-    int rc = phi_mailbox_open(&mailbox, deadline, &peers->mailbox);
+    int rc = phi_mailbox_open(&mailbox, deadline, &self->mailbox);
     if (rc == 0)
-        peers->incarnation = phi_mailbox_incarnation(peers->mailbox);
+        self->incarnation = phi_mailbox_incarnation(self->mailbox);
     return rc;
 }
 
 // A page that the kernel clears in a forked child: the child has neither our threads nor a right to
 // our words.
-static int make_life(struct phi_peers *peers)
+static int make_life(struct phi_self *self)
 {
     uint8_t *page = mmap(NULL, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED)
         return -errno;
     *page = 1;
-    peers->life = page;
-    peers->executor->life = page;
+    self->life = page;
+    self->executor->life = page;
     return madvise(page, (size_t)sysconf(_SC_PAGESIZE), MADV_WIPEONFORK) == 0 ? 0 : -errno;
 }
 
 // Peers learn by it that this process has ended. Where the kernel or a policy gives none they go
 // without; that none is left to be had is a failure like any other.
-static int open_pidfd(struct phi_peers *peers)
+static int open_pidfd(struct phi_self *self)
 {
-    peers->pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0); // close-on-exec by definition
-    int rc = peers->pidfd < 0 ? -errno : 0;
+    self->serving.pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0); // close-on-exec by definition
+    int rc = self->serving.pidfd < 0 ? -errno : 0;
     if (rc != -EMFILE && rc != -ENFILE && rc != -ENOMEM)
         return 0;
-    return phi_fail(peers->report, rc, "no descriptor of this process for its peers: %s",
+    return phi_fail(self->report, rc, "no descriptor of this process for its peers: %s",
                     ph_strerror(rc));
 }
 
-static int make_peers(const struct phi_peers_params *params, struct phi_peers **out)
+static int make_peers(const struct phi_self_params *params, struct phi_self **out)
 {
-    struct phi_peers *peers = calloc(1, sizeof *peers);
-    if (peers == NULL)
+    struct phi_self *self = calloc(1, sizeof *self);
+    if (self == NULL)
         return phi_fail(params->report, -ENOMEM, "out of memory for the context");
-    peers->report = params->report;
-    peers->counters = params->counters;
-    peers->config = params->config;
-    peers->size_table = params->size_table;
-    peers->memory = params->memory;
-    peers->executor = params->executor;
-    peers->device = params->device;
-    peers->net_wake = (struct phi_wake){-1, -1};
-    peers->events = (struct phi_events){.epoll = -1, .event = -1};
-    peers->pidfd = -1;
-    peers->rank = params->rank;
-    peers->ranks = params->ranks;
+    self->report = params->report;
+    self->counters = params->counters;
+    self->config = params->config;
+    self->flags.sizes = params->size_table;
+    self->memory = params->memory;
+    self->executor = params->executor;
+    self->device = params->device;
+    self->net.wake = (struct phi_wake){-1, -1};
+    self->serving.events = (struct phi_events){.epoll = -1, .event = -1};
+    self->serving.pidfd = -1;
+    self->rank = params->rank;
+    self->ranks = params->ranks;
     size_t ranks = (size_t)params->ranks;
-    peers->table = calloc(ranks, sizeof *peers->table);
-    peers->wanted = calloc(ranks, sizeof *peers->wanted);
-    peers->wanted_now = calloc(ranks, sizeof *peers->wanted_now);
-    peers->silent_since = calloc(ranks, sizeof *peers->silent_since);
-    peers->executor->silent_since = peers->silent_since;
-    peers->executor->untold = &peers->untold;
-    peers->executor->peers = peers;
-    pthread_mutex_init(&peers->lock, NULL);
+    self->table = calloc(ranks, sizeof *self->table);
+    self->inbox.wanted = calloc(ranks, sizeof *self->inbox.wanted);
+    self->inbox.wanted_now = calloc(ranks, sizeof *self->inbox.wanted_now);
+    self->serving.silent_since = calloc(ranks, sizeof *self->serving.silent_since);
+    self->executor->silent_since = self->serving.silent_since;
+    self->executor->untold = &self->end.untold;
+    self->executor->self = self;
+    pthread_mutex_init(&self->lock, NULL);
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&peers->changed, &attributes);
+    pthread_cond_init(&self->changes.cond, &attributes);
     pthread_condattr_destroy(&attributes);
-    *out = peers;
-    if (peers->table == NULL || peers->wanted == NULL || peers->wanted_now == NULL ||
-        peers->silent_since == NULL)
+    *out = self;
+    if (self->table == NULL || self->inbox.wanted == NULL || self->inbox.wanted_now == NULL ||
+        self->serving.silent_since == NULL)
         return phi_fail(params->report, -ENOMEM, "out of memory for %d ranks", params->ranks);
-    int rc = make_life(peers);
+    int rc = make_life(self);
     return rc ? phi_fail(params->report, rc, "no page that tells a forked child: %s",
                          ph_strerror(rc))
               : 0;
 }
 
-static void describe_self(struct phi_peers *peers)
+static void describe_self(struct phi_self *self)
 {
-    int rc = phi_capabilities_fill(&peers->mine, peers->device, phi_memory_kinds(peers->memory));
+    int rc = phi_capabilities_fill(&self->mine, self->device, phi_memory_kinds(self->memory));
     if (rc)
-        phi_log(peers->report, PH_LOG_WARN,
+        phi_log(self->report, PH_LOG_WARN,
                 "rank %d cannot read the boot id of its node (%s): for it all other ranks are on "
                 "other nodes",
-                peers->rank, ph_strerror(rc));
-    peers->mine.path = (uint8_t)peers->config->path;
-    peers->mine.net = phi_net_built();
+                self->rank, ph_strerror(rc));
+    self->mine.path = (uint8_t)self->config->path;
+    self->mine.net = phi_net_built();
 }
 
-int phi_peers_open(const struct phi_peers_params *params, int64_t deadline, struct phi_peers **out)
+int phi_self_open(const struct phi_self_params *params, int64_t deadline, struct phi_self **out)
 {
-    struct phi_peers *peers = NULL;
-    int rc = make_peers(params, &peers);
+    struct phi_self *self = NULL;
+    int rc = make_peers(params, &self);
     if (rc)
         goto close;
-    describe_self(peers);
-    if ((rc = open_pidfd(peers)))
+    describe_self(self);
+    if ((rc = open_pidfd(self)))
         goto close;
-    if ((rc = phi_wake_open(&peers->net_wake))) {
-        phi_fail(peers->report, rc, "no sockets to wake the service thread by: %s",
-                 ph_strerror(rc));
+    if ((rc = phi_wake_open(&self->net.wake))) {
+        phi_fail(self->report, rc, "no sockets to wake the service thread by: %s", ph_strerror(rc));
         goto close;
     }
-    if ((rc = phi_probe_open(peers->memory, peers->device, &peers->probe)) ||
-        (rc = open_mailbox(peers, params, deadline)))
+    if ((rc = phi_probe_open(self->memory, self->device, &self->trials.target)) ||
+        (rc = open_mailbox(self, params, deadline)))
         goto close;
     // The service must answer before anybody can learn of it.
-    if ((rc = phi_service_open(peers, &peers->service)) || (rc = announce(peers, deadline)))
+    if ((rc = phi_service_open(self, &self->serving.service)) || (rc = announce(self, deadline)))
         goto close;
-    *out = peers;
+    *out = self;
     return 0;
 close:
-    phi_peers_close(peers, deadline);
+    phi_self_close(self, deadline);
     return rc;
 }
 
-void phi_peers_close(struct phi_peers *peers, int64_t deadline)
+void phi_self_close(struct phi_self *self, int64_t deadline)
 {
-    if (peers == NULL)
+    if (self == NULL)
         return;
-    phi_service_close(peers->service);
-    phi_attempt_stop(peers);
-    for (int rank = 0; peers->table != NULL && rank < peers->ranks; rank++)
-        phi_peer_free(peers->table[rank]);
-    phi_peer_free(peers->self);
-    while (peers->former != NULL) {
-        struct phi_peer *peer = peers->former;
-        peers->former = peer->former;
+    phi_service_close(self->serving.service);
+    phi_attempt_stop(self);
+    for (int rank = 0; self->table != NULL && rank < self->ranks; rank++)
+        phi_peer_free(self->table[rank]);
+    phi_peer_free(self->lives.loopback);
+    while (self->lives.former != NULL) {
+        struct phi_peer *peer = self->lives.former;
+        self->lives.former = peer->life.former;
         phi_peer_free(peer);
     }
-    while (peers->requests != NULL) {
-        struct ph_exchange_request *request = peers->requests;
-        peers->requests = request->next;
-        free(request->selves);
+    while (self->exchanges.first != NULL) {
+        struct ph_exchange_request *request = self->exchanges.first;
+        self->exchanges.first = request->next;
+        free(request->loopbacks);
         free(request);
     }
-    free(peers->spare);
+    free(self->exchanges.spare);
     for (int i = 0; i < PHI_SPARE_WORK; i++)
-        free(peers->spare_work[i]);
-    phi_opener_join(peers);
-    phi_probe_close(peers->memory, peers->device, &peers->probe);
-    for (uint32_t i = 0; i < peers->exports_count; i++)
-        phi_export_free(peers->exports[i]);
-    while (peers->ended != NULL) {
-        struct phi_local_export *e = peers->ended;
-        peers->ended = e->next;
+        free(self->issuing.spare[i]);
+    phi_opener_join(self);
+    phi_probe_close(self->memory, self->device, &self->trials.target);
+    for (uint32_t i = 0; i < self->exports.count; i++)
+        phi_export_free(self->exports.live[i]);
+    while (self->exports.ended != NULL) {
+        struct phi_local_export *e = self->exports.ended;
+        self->exports.ended = e->next;
         phi_export_free(e);
     }
-    while (peers->bounces != NULL) {
-        struct phi_bounce *bounce = peers->bounces;
-        peers->bounces = bounce->next;
+    while (self->exchanges.bounces != NULL) {
+        struct phi_bounce *bounce = self->exchanges.bounces;
+        self->exchanges.bounces = bounce->next;
         phi_bounce_free(bounce);
     }
-    phi_net_close(peers->net);
-    phi_wake_close(&peers->net_wake);
-    if (peers->pidfd >= 0)
-        close(peers->pidfd);
-    phi_releases_free(peers);
-    free(peers->exports);
-    if (peers->is_late)
-        phi_mailbox_message_free(&peers->late);
-    phi_mailbox_close(peers->mailbox, deadline);
-    free(peers->table);
-    free(peers->wanted);
-    free(peers->wanted_now);
-    peers->executor->silent_since = NULL; // it outlives us
-    peers->executor->untold = NULL;
-    peers->executor->peers = NULL;
-    free(peers->silent_since);
-    if (peers->life != NULL)
-        munmap((void *)peers->life, 1);
-    pthread_cond_destroy(&peers->changed);
-    pthread_mutex_destroy(&peers->lock);
-    free(peers);
+    phi_net_close(self->net.net);
+    phi_wake_close(&self->net.wake);
+    if (self->serving.pidfd >= 0)
+        close(self->serving.pidfd);
+    phi_releases_free(self);
+    free(self->exports.live);
+    if (self->inbox.is_late)
+        phi_mailbox_message_free(&self->inbox.late);
+    phi_mailbox_close(self->mailbox, deadline);
+    free(self->table);
+    free(self->inbox.wanted);
+    free(self->inbox.wanted_now);
+    self->executor->silent_since = NULL; // it outlives us
+    self->executor->untold = NULL;
+    self->executor->self = NULL;
+    free(self->serving.silent_since);
+    if (self->life != NULL)
+        munmap((void *)self->life, 1);
+    pthread_cond_destroy(&self->changes.cond);
+    pthread_mutex_destroy(&self->lock);
+    free(self);
 }

@@ -11,11 +11,11 @@ struct phi_counters;
 struct phi_device;
 struct phi_executor;
 struct phi_memory;
-struct phi_peers;
+struct phi_self;
 struct phi_report;
 struct phi_table;
 
-struct phi_peers_params {
+struct phi_self_params {
     struct phi_report *report;
     struct phi_counters *counters;
     const struct phi_config *config;
@@ -30,10 +30,9 @@ struct phi_peers_params {
     uint64_t incarnation; // that this life asks for (see phi_mailbox_params)
 };
 
-// phi_peers_open opens mailbox and service and publishes the member record. close frees what
+// phi_self_open opens mailbox and service and publishes the member record. close frees what
 // destroy left; nothing may be in flight (see leave.h). NULL is fine.
-int phi_peers_open(const struct phi_peers_params *params, int64_t deadline,
-                   struct phi_peers **peers);
-void phi_peers_close(struct phi_peers *peers, int64_t deadline);
+int phi_self_open(const struct phi_self_params *params, int64_t deadline, struct phi_self **self);
+void phi_self_close(struct phi_self *self, int64_t deadline);
 
 #endif

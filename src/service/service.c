@@ -26,7 +26,7 @@
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "peer/wake.h"
 #include "release/release.h"
@@ -43,7 +43,7 @@ struct connection {
 };
 
 struct phi_service {
-    struct phi_peers *peers;
+    struct phi_self *self;
     pthread_t thread;
     pthread_t refresher; // of its own each time: a store that does not answer must not hide an exit
     bool refreshing;     // it was started and not joined
@@ -60,7 +60,8 @@ struct phi_service {
 static void close_connection(struct phi_service *service, uint32_t index)
 {
     // By hand: a forked child may hold a copy of the descriptor, and with it the entry.
-    epoll_ctl(service->peers->events.epoll, EPOLL_CTL_DEL, service->connections[index].fd, NULL);
+    epoll_ctl(service->self->serving.events.epoll, EPOLL_CTL_DEL, service->connections[index].fd,
+              NULL);
     close(service->connections[index].fd);
     service->connections[index].fd = -1;
 }
@@ -88,7 +89,7 @@ static void accept_one(struct phi_service *service)
         int rc = -errno;
         if (rc != -EMFILE && rc != -ENFILE)
             return;
-        phi_log(service->peers->report, PH_LOG_WARN, "a connection waits to be accepted: %s",
+        phi_log(service->self->report, PH_LOG_WARN, "a connection waits to be accepted: %s",
                 ph_strerror(rc));
         nanosleep(&(struct timespec){.tv_nsec = 10 * PHI_MS}, NULL);
         return;
@@ -102,16 +103,16 @@ static void accept_one(struct phi_service *service)
     if (connection == NULL) {
         // Told at each power of two: whoever knocks without end does not fill the log.
         uint32_t n = ++service->refused;
-        atomic_fetch_add(&service->peers->strangers, !ours);
+        atomic_fetch_add(&service->self->serving.strangers, !ours);
         if ((n & (n - 1)) == 0)
-            phi_log(service->peers->report, PH_LOG_WARN,
+            phi_log(service->self->report, PH_LOG_WARN,
                     "a connection of %s was refused (%u so far)",
                     ours ? "this user (too many)" : "another user", n);
         close(fd);
         return;
     }
     *connection = (struct connection){.fd = fd, .asker.rank = -1};
-    if (phi_events_add(&service->peers->events, fd, EPOLLIN, PHI_SOURCE_CONNECTION, index))
+    if (phi_events_add(&service->self->serving.events, fd, EPOLLIN, PHI_SOURCE_CONNECTION, index))
         close_connection(service, index);
 }
 
@@ -121,31 +122,31 @@ static void accept_one(struct phi_service *service)
 static void serve_net(struct phi_service *service, int rank, uint64_t incarnation,
                       struct phi_node_message *message)
 {
-    struct phi_peers *peers = service->peers;
+    struct phi_self *self = service->self;
     struct phi_asker asker = {.rank = rank, .incarnation = incarnation};
     struct phi_node_message answer = *message;
     int fd = -1;
     answer.bytes_size = 0;
-    answer.rank = peers->rank;
+    answer.rank = self->rank;
     answer.a = answer.b = answer.c = 0;
-    answer.status = phi_answer(peers, &service->ages, &asker, message, &answer, &fd);
+    answer.status = phi_answer(self, &service->ages, &asker, message, &answer, &fd);
     if (!phi_node_answered(message->type))
         return;
-    pthread_mutex_lock(&peers->lock);
-    struct phi_peer *peer = peers->table[rank];
-    if (peer->link != NULL && peer->incarnation == incarnation)
+    pthread_mutex_lock(&self->lock);
+    struct phi_peer *peer = self->table[rank];
+    if (peer->to.link != NULL && peer->incarnation == incarnation)
         phi_hello_tell(peer, &answer, true);
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
 }
 
 static void end_of_link(struct phi_peer *peer)
 {
-    struct phi_peers *peers = peer->peers;
+    struct phi_self *self = peer->self;
     char why[PHI_HELLO_WHY];
     phi_peer_look(peer);
     // Of one that has left, or was expelled, that was told where it became known.
     if (peer->state != PHI_PEER_BROKEN && phi_hello_why(peer, why, sizeof why))
-        phi_log(peers->report, PH_LOG_WARN, "the link to rank %d (process %u on %s) has ended: %s",
+        phi_log(self->report, PH_LOG_WARN, "the link to rank %d (process %u on %s) has ended: %s",
                 peer->rank, peer->theirs.pid, peer->theirs.host, why);
     phi_peer_break(peer, PH_EPEER);
     // Its endpoint here is closed, and with it the regions: nothing of it can reach us.
@@ -154,18 +155,18 @@ static void end_of_link(struct phi_peer *peer)
 
 static bool serve_link(struct phi_service *service, int rank)
 {
-    struct phi_peers *peers = service->peers;
+    struct phi_self *self = service->self;
     struct phi_node_message message;
     bool question = false, more = false;
-    pthread_mutex_lock(&peers->lock);
-    struct phi_peer *peer = peers->table[rank];
+    pthread_mutex_lock(&self->lock);
+    struct phi_peer *peer = self->table[rank];
     uint64_t incarnation = peer ? peer->incarnation : 0;
-    if (peer != NULL && peer->link != NULL) {
+    if (peer != NULL && peer->to.link != NULL) {
         more = phi_hello_receive(peer, &message, &question);
-        if (!more && !peer->gone && phi_hello_lost(peer))
+        if (!more && !peer->end.gone && phi_hello_lost(peer))
             end_of_link(peer);
     }
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     if (question)
         serve_net(service, rank, incarnation, &message);
     return more;
@@ -173,8 +174,8 @@ static bool serve_link(struct phi_service *service, int rank)
 
 static void serve_links(struct phi_service *service)
 {
-    phi_wake_take(&service->peers->net_wake);
-    for (int rank = 0; rank < service->peers->ranks; rank++)
+    phi_wake_take(&service->self->net.wake);
+    for (int rank = 0; rank < service->self->ranks; rank++)
         while (serve_link(service, rank))
             ;
 }
@@ -188,7 +189,7 @@ static void lose(struct phi_service *service, uint32_t index, const char *what, 
     if (rank >= 0)
         snprintf(whose, sizeof whose, "rank %d", rank);
     if (rc != -ECONNRESET)
-        phi_log(service->peers->report, PH_LOG_WARN, "the connection of %s is given up: its %s: %s",
+        phi_log(service->self->report, PH_LOG_WARN, "the connection of %s is given up: its %s: %s",
                 whose, what, ph_strerror(rc));
     close_connection(service, index);
 }
@@ -196,11 +197,11 @@ static void lose(struct phi_service *service, uint32_t index, const char *what, 
 // Whoever asks learns by the version of the answer, of which it reads no more, what is wrong.
 static void refuse_version(struct phi_service *service, uint32_t index, uint32_t version)
 {
-    const struct phi_peers *peers = service->peers;
+    const struct phi_self *self = service->self;
     const struct phi_node_message answer = {.magic = PHI_NODE_MAGIC, .version = PHI_NODE_VERSION};
-    phi_log(peers->report, PH_LOG_WARN,
+    phi_log(self->report, PH_LOG_WARN,
             "a process that asks rank %d speaks version %u of the calls between ranks, and not %d",
-            peers->rank, version, PHI_NODE_VERSION);
+            self->rank, version, PHI_NODE_VERSION);
     phi_node_send(service->connections[index].fd, &answer, -1);
     close_connection(service, index);
 }
@@ -225,11 +226,11 @@ static void serve(struct phi_service *service, uint32_t index)
     }
     struct phi_node_message answer = request;
     answer.bytes_size = 0;
-    answer.rank = service->peers->rank;
+    answer.rank = service->self->rank;
     answer.a = answer.b = answer.c = 0;
     int fd = -1;
     answer.status =
-        phi_answer(service->peers, &service->ages, &connection->asker, &request, &answer, &fd);
+        phi_answer(service->self, &service->ages, &connection->asker, &request, &answer, &fd);
     if (!phi_node_answered(request.type))
         return;
     // A peer that does not read its answers loses the connection; it never makes us wait.
@@ -243,18 +244,18 @@ static void serve(struct phi_service *service, uint32_t index)
 static void end_of_peer(struct phi_service *service, enum phi_source source, struct phi_peer *peer)
 {
     // Level-triggered for ever from here on: seen once is enough.
-    epoll_ctl(service->peers->events.epoll, EPOLL_CTL_DEL,
-              source == PHI_SOURCE_PIDFD  ? peer->pidfd
-              : source == PHI_SOURCE_WAKE ? peer->wake_fd
-                                          : peer->socket,
+    epoll_ctl(service->self->serving.events.epoll, EPOLL_CTL_DEL,
+              source == PHI_SOURCE_PIDFD  ? peer->to.pidfd
+              : source == PHI_SOURCE_WAKE ? peer->to.wake_fd
+                                          : peer->to.socket,
               NULL);
-    if (peer->link != NULL) {
+    if (peer->to.link != NULL) {
         phi_hello_exited(peer);
         return;
     }
     // Alone it says nothing: whatever a peer has sent as what rings at it.
-    peer->parted = peer->parted || source == PHI_SOURCE_WAKE;
-    if (source == PHI_SOURCE_WAKE && !peer->ending)
+    peer->end.parted = peer->end.parted || source == PHI_SOURCE_WAKE;
+    if (source == PHI_SOURCE_WAKE && !peer->end.ending)
         return;
     bool left =
         peer->segment != NULL && atomic_load(&phi_peer_theirs(peer)->state) & PHI_SIDE_LEAVING;
@@ -269,42 +270,42 @@ static void end_of_peer(struct phi_service *service, enum phi_source source, str
     }
     // The end of a process is what its pidfd says: then its descriptors, and so its GPU work, are
     // gone. Without a pidfd (another PID namespace) the end of the connection stands for it.
-    if (source == PHI_SOURCE_PIDFD || peer->pidfd < 0 || left)
+    if (source == PHI_SOURCE_PIDFD || peer->to.pidfd < 0 || left)
         phi_peer_over(peer);
-    else if (peer->parted)
+    else if (peer->end.parted)
         phi_peer_parted(peer);
 }
 
 static void peer_event(struct phi_service *service, uint32_t source, int rank)
 {
-    struct phi_peers *peers = service->peers;
-    pthread_mutex_lock(&peers->lock);
-    struct phi_peer *peer = peers->table[rank];
-    if (peer->watch == source >> PHI_SOURCE_BITS) // else of a life that has been replaced since
+    struct phi_self *self = service->self;
+    pthread_mutex_lock(&self->lock);
+    struct phi_peer *peer = self->table[rank];
+    if (peer->to.watch == source >> PHI_SOURCE_BITS) // else of a life that has been replaced since
         end_of_peer(service, (enum phi_source)(source & ((1u << PHI_SOURCE_BITS) - 1)), peer);
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
 }
 
 // Returns whether some peer's channels are still to be ended, its streams released, or its link
 // ended.
-static bool release_broken(struct phi_peers *peers)
+static bool release_broken(struct phi_self *self)
 {
     bool more = false;
-    pthread_mutex_lock(&peers->lock);
-    for (int rank = 0; rank < peers->ranks; rank++) {
-        struct phi_peer *peer = peers->table[rank];
+    pthread_mutex_lock(&self->lock);
+    for (int rank = 0; rank < self->ranks; rank++) {
+        struct phi_peer *peer = self->table[rank];
         more = (peer != NULL && phi_peer_leaves(peer)) || more;
-        if (peer != NULL && peer->link != NULL && !peer->gone && phi_hello_cut_due(peer))
+        if (peer != NULL && peer->to.link != NULL && !peer->end.gone && phi_hello_cut_due(peer))
             end_of_link(peer);
-        if (peer != NULL && peer->link != NULL && !peer->gone)
+        if (peer != NULL && peer->to.link != NULL && !peer->end.gone)
             more = more || phi_hello_exiting(peer);
-        if (peer == NULL || peer->state != PHI_PEER_BROKEN || peer->released)
+        if (peer == NULL || peer->state != PHI_PEER_BROKEN || peer->end.released)
             continue;
-        peer->released = phi_peer_release(peer);
-        more = more || !(peer->released || phi_peer_ending(peer));
+        peer->end.released = phi_peer_release(peer);
+        more = more || !(peer->end.released || phi_peer_ending(peer));
     }
-    phi_untold_note(peers);
-    pthread_mutex_unlock(&peers->lock);
+    phi_untold_note(self);
+    pthread_mutex_unlock(&self->lock);
     return more;
 }
 
@@ -317,7 +318,7 @@ static void handle(struct phi_service *service, uint64_t data)
         accept_one(service);
         break;
     case PHI_SOURCE_EVENT:
-        while (read(service->peers->events.event, &count, sizeof count) > 0)
+        while (read(service->self->serving.events.event, &count, sizeof count) > 0)
             ;
         break;
     case PHI_SOURCE_CONNECTION:
@@ -338,7 +339,7 @@ static void handle(struct phi_service *service, uint64_t data)
 static void *refresh_store(void *opaque)
 {
     const struct phi_service *service = opaque;
-    phi_mailbox_refresh(service->peers->mailbox, phi_deadline(REFRESH_DEADLINE_MS));
+    phi_mailbox_refresh(service->self->mailbox, phi_deadline(REFRESH_DEADLINE_MS));
     return NULL;
 }
 
@@ -355,29 +356,29 @@ static void begin_refresh(struct phi_service *service)
     int rc = phi_thread_start(&service->refresher, "peerhop-refresh", refresh_store, service);
     service->refreshing = rc == 0;
     if (rc)
-        phi_log(service->peers->report, PH_LOG_WARN, "no thread to refresh the store's keys: %s",
+        phi_log(service->self->report, PH_LOG_WARN, "no thread to refresh the store's keys: %s",
                 ph_strerror(rc));
 }
 
 static void *run(void *opaque)
 {
     struct phi_service *service = opaque;
-    struct phi_peers *peers = service->peers;
-    phi_probe_thread(peers->device);
-    const int64_t period = peers->config->expiry_s * 1000 / 3 * PHI_MS;
+    struct phi_self *self = service->self;
+    phi_probe_thread(self->device);
+    const int64_t period = self->config->expiry_s * 1000 / 3 * PHI_MS;
     int64_t refresh = phi_now() + period, beat = PHI_FOREVER;
     while (!atomic_load(&service->stop)) {
         struct epoll_event events[16];
         // With nobody connected nothing but the refresh wakes an idle process.
         int timeout = phi_remaining_ms(beat < refresh ? beat : refresh);
-        int soon = phi_soon(phi_release_tick(peers), phi_lives_tick(peers));
-        timeout = release_broken(peers) ? 1 : soon >= 0 && soon < timeout ? soon : timeout;
-        int n = epoll_wait(service->peers->events.epoll, events, 16, timeout);
+        int soon = phi_soon(phi_release_tick(self), phi_lives_tick(self));
+        timeout = release_broken(self) ? 1 : soon >= 0 && soon < timeout ? soon : timeout;
+        int n = epoll_wait(service->self->serving.events.epoll, events, 16, timeout);
         for (int i = 0; i < n; i++)
             handle(service, events[i].data.u64);
         if (beat == PHI_FOREVER || phi_now() >= beat) {
-            beat = phi_heartbeat_tick(peers);
-            phi_status_tick(peers, &service->ages);
+            beat = phi_heartbeat_tick(self);
+            phi_status_tick(self, &service->ages);
         }
         if (phi_now() >= refresh) {
             begin_refresh(service);
@@ -396,36 +397,38 @@ static uint32_t number_of_node(const struct phi_capabilities *mine)
     return phi_capabilities_node_known(mine) ? number + (number == 0) : 0;
 }
 
-int phi_service_open(struct phi_peers *peers, struct phi_service **out)
+int phi_service_open(struct phi_self *self, struct phi_service **out)
 {
     struct phi_service *service = calloc(1, sizeof *service);
     if (service == NULL)
-        return phi_fail(peers->report, -ENOMEM, "out of memory for the service thread");
-    service->peers = peers;
-    phi_random(&peers->mine.nonce, sizeof peers->mine.nonce);
-    service->listener = phi_node_listen(peers->report, peers->config->socket_directory,
-                                        number_of_node(&peers->mine), peers->mine.socket);
+        return phi_fail(self->report, -ENOMEM, "out of memory for the service thread");
+    service->self = self;
+    phi_random(&self->mine.nonce, sizeof self->mine.nonce);
+    service->listener = phi_node_listen(self->report, self->config->socket_directory,
+                                        number_of_node(&self->mine), self->mine.socket);
     int rc = service->listener < 0 ? service->listener : 0;
     if (rc)
         goto free;
-    rc = phi_events_open(&peers->events);
+    rc = phi_events_open(&self->serving.events);
     if (rc == 0)
-        rc = phi_events_add(&peers->events, service->listener, EPOLLIN, PHI_SOURCE_LISTEN, 0);
+        rc =
+            phi_events_add(&self->serving.events, service->listener, EPOLLIN, PHI_SOURCE_LISTEN, 0);
     if (rc == 0)
-        rc = phi_events_add(&peers->events, peers->net_wake.listen, EPOLLIN, PHI_SOURCE_NET, 0);
+        rc = phi_events_add(&self->serving.events, self->net.wake.listen, EPOLLIN, PHI_SOURCE_NET,
+                            0);
     *out = service; // the thread looks there
     if (rc == 0)
         rc = phi_thread_start(&service->thread, "peerhop-service", run, service);
     if (rc) {
         *out = NULL;
-        phi_fail(peers->report, rc, "cannot start the service thread: %s", ph_strerror(rc));
+        phi_fail(self->report, rc, "cannot start the service thread: %s", ph_strerror(rc));
         goto close;
     }
     return 0;
 close:
-    phi_events_close(&peers->events);
+    phi_events_close(&self->serving.events);
     close(service->listener);
-    phi_node_unlisten(peers->mine.socket);
+    phi_node_unlisten(self->mine.socket);
 free:
     free(service);
     return rc;
@@ -436,7 +439,7 @@ void phi_service_close(struct phi_service *service)
     if (service == NULL)
         return;
     atomic_store(&service->stop, true);
-    phi_service_wake(service->peers);
+    phi_service_wake(service->self);
     pthread_join(service->thread, NULL);
     end_refresh(service);
     for (uint32_t i = 0; i < service->connections_count; i++)
@@ -444,7 +447,7 @@ void phi_service_close(struct phi_service *service)
             close_connection(service, i);
     free(service->connections);
     close(service->listener);
-    phi_node_unlisten(service->peers->mine.socket);
-    phi_events_close(&service->peers->events);
+    phi_node_unlisten(service->self->mine.socket);
+    phi_events_close(&service->self->serving.events);
     free(service);
 }

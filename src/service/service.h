@@ -5,11 +5,11 @@
 #ifndef PHI_SERVICE_SERVICE_H
 #define PHI_SERVICE_SERVICE_H
 
-struct phi_peers;
+struct phi_self;
 struct phi_service;
 
-// phi_service_open listens (the socket's name and nonce go into peers->mine) and starts the thread.
-int phi_service_open(struct phi_peers *peers, struct phi_service **service);
+// phi_service_open listens (the socket's name and nonce go into self->mine) and starts the thread.
+int phi_service_open(struct phi_self *self, struct phi_service **service);
 
 // phi_service_close ends the thread and closes its descriptors. NULL is fine.
 void phi_service_close(struct phi_service *service);

@@ -12,7 +12,7 @@
 #include "exchange/request.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "release/release.h"
 #include "release/revoke.h"
 #include "semaphore/record.h"
@@ -29,9 +29,9 @@ static void look(struct phi_status_ages *ages, uint32_t index, const struct phi_
     ages->since[index] = now;
 }
 
-void phi_status_tick(struct phi_peers *peers, struct phi_status_ages *ages)
+void phi_status_tick(struct phi_self *self, struct phi_status_ages *ages)
 {
-    struct phi_executor *executor = peers->executor;
+    struct phi_executor *executor = self->executor;
     const int64_t now = phi_now();
     struct phi_progress progress;
     for (uint32_t i = 0; i < PHI_STREAMS_MAX; i++) {
@@ -43,10 +43,10 @@ void phi_status_tick(struct phi_peers *peers, struct phi_status_ages *ages)
 
 // fill_streams finds the stream whose head has not moved for longest; of equal ones, one that
 // waits.
-static void fill_streams(struct phi_peers *peers, struct phi_status_ages *ages,
+static void fill_streams(struct phi_self *self, struct phi_status_ages *ages,
                          struct phi_status *status)
 {
-    struct phi_executor *executor = peers->executor;
+    struct phi_executor *executor = self->executor;
     const int64_t now = phi_now();
     struct phi_progress progress;
     struct phi_wait_note note;
@@ -73,21 +73,21 @@ static void fill_streams(struct phi_peers *peers, struct phi_status_ages *ages,
 
 static void fill_peer(const struct phi_peer *peer, struct phi_status *status)
 {
-    for (const struct ph_channel *c = peer->channels; c != NULL; c = c->next) {
+    for (const struct ph_channel *c = peer->channels.first; c != NULL; c = c->kept.next) {
         status->channels++;
-        status->held += c->handles > 0;
+        status->held += c->kept.handles > 0;
     }
-    for (const struct ph_channel *c = peer->husks; c != NULL; c = c->next)
-        status->held += c->handles > 0;
+    for (const struct ph_channel *c = peer->channels.retired; c != NULL; c = c->kept.next)
+        status->held += c->kept.handles > 0;
     status->theirs += phi_revocations_count(peer);
 }
 
-static void fill_locked(struct phi_peers *peers, struct phi_status *status)
+static void fill_locked(struct phi_self *self, struct phi_status *status)
 {
-    for (int rank = 0; rank < peers->ranks; rank++) {
-        const struct phi_peer *peer = peers->table[rank];
+    for (int rank = 0; rank < self->ranks; rank++) {
+        const struct phi_peer *peer = self->table[rank];
         const enum ph_peer_state state = peer ? phi_peer_report_state(peer) : PH_PEER_UNKNOWN;
-        if (rank == peers->rank)
+        if (rank == self->rank)
             continue;
         status->peers[state]++;
         if (rank < PHI_STATUS_RANKS)
@@ -95,15 +95,15 @@ static void fill_locked(struct phi_peers *peers, struct phi_status *status)
         if (peer != NULL)
             fill_peer(peer, status);
     }
-    for (const struct ph_exchange_request *r = peers->requests; r != NULL; r = r->next)
+    for (const struct ph_exchange_request *r = self->exchanges.first; r != NULL; r = r->next)
         status->exchanges++;
-    status->releases = phi_releases_count(peers);
+    status->releases = phi_releases_count(self);
 }
 
-static bool lock_soon(struct phi_peers *peers)
+static bool lock_soon(struct phi_self *self)
 {
     for (int i = 0; i < LOCK_TRIES; i++) {
-        if (pthread_mutex_trylock(&peers->lock) == 0)
+        if (pthread_mutex_trylock(&self->lock) == 0)
             return true;
         nanosleep(&(struct timespec){.tv_nsec = PHI_MS}, NULL);
     }
@@ -111,42 +111,41 @@ static bool lock_soon(struct phi_peers *peers)
 }
 
 // Two of them are not counted as they change: what was just read is newer.
-static void fill_counters(const struct phi_peers *peers, struct phi_status *status)
+static void fill_counters(const struct phi_self *self, struct phi_status *status)
 {
     struct ph_counters *all = &status->counters;
 #define READ_COUNTER(member, meaning)                                                              \
-    all->member = atomic_load_explicit(&peers->counters->member, memory_order_relaxed);
+    all->member = atomic_load_explicit(&self->counters->member, memory_order_relaxed);
     PH_COUNTER_MAP(READ_COUNTER)
 #undef READ_COUNTER
     all->in_flight = status->in_flight;
     all->device_bytes = status->device_bytes;
 }
 
-void phi_about_fill(const struct phi_peers *peers, struct phi_about *about)
+void phi_about_fill(const struct phi_self *self, struct phi_about *about)
 {
     memset(about, 0, sizeof *about);
-    snprintf(about->job, sizeof about->job, "%s", phi_mailbox_job(peers->mailbox, &about->epoch));
-    about->incarnation = peers->incarnation;
-    about->rank = peers->rank;
+    snprintf(about->job, sizeof about->job, "%s", phi_mailbox_job(self->mailbox, &about->epoch));
+    about->incarnation = self->incarnation;
+    about->rank = self->rank;
     about->process = (uint32_t)getpid();
-    if (peers->mine.device)
-        snprintf(about->device, sizeof about->device, "%s", peers->mine.device_name);
+    if (self->mine.device)
+        snprintf(about->device, sizeof about->device, "%s", self->mine.device_name);
 }
 
-void phi_status_fill(struct phi_peers *peers, struct phi_status_ages *ages,
-                     struct phi_status *status)
+void phi_status_fill(struct phi_self *self, struct phi_status_ages *ages, struct phi_status *status)
 {
     memset(status, 0, sizeof *status); // padding too: it leaves the process
     status->oldest_ms = -1;
     status->oldest_peer = -1;
     status->process = (uint32_t)getpid();
-    status->ranks = (uint32_t)peers->ranks;
-    status->device_bytes = phi_memory_device_bytes(peers->memory);
-    fill_streams(peers, ages, status);
-    fill_counters(peers, status);
-    status->locked = !lock_soon(peers);
+    status->ranks = (uint32_t)self->ranks;
+    status->device_bytes = phi_memory_device_bytes(self->memory);
+    fill_streams(self, ages, status);
+    fill_counters(self, status);
+    status->locked = !lock_soon(self);
     if (status->locked)
         return;
-    fill_locked(peers, status);
-    pthread_mutex_unlock(&peers->lock);
+    fill_locked(self, status);
+    pthread_mutex_unlock(&self->lock);
 }

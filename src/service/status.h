@@ -16,7 +16,7 @@
 #include "memory/memory.h"
 #include "semaphore/executor.h"
 
-struct phi_peers;
+struct phi_self;
 
 enum {
     PHI_STATUS_RANKS = 256, // states of so many ranks are told one by one
@@ -38,11 +38,11 @@ static_assert(sizeof(struct phi_about) <= PHI_EXPORT_MAX, "travels in a message"
 // Between two processes of one node. What needs the peers' lock is 0 where `locked` says that it
 // could not be had in time.
 struct phi_status {
-    uint64_t in_flight; // operations
+    uint64_t in_flight;    // operations
     uint64_t device_bytes; // of device memory that the library has
-    uint64_t oldest_op; // of the oldest wait: the op id
-    int64_t oldest_ms;  // how long at least the oldest operation is in flight; -1: none is
-    uint32_t streams;   // with operations in flight
+    uint64_t oldest_op;    // of the oldest wait: the op id
+    int64_t oldest_ms;     // how long at least the oldest operation is in flight; -1: none is
+    uint32_t streams;      // with operations in flight
     int32_t
         oldest_peer; // rank that the oldest wait is for; -1: it is no wait, or cannot be read now
     uint32_t oldest_call; // enum phi_call
@@ -70,13 +70,13 @@ struct phi_status_ages {
 };
 
 // phi_status_tick looks at the heads. Takes no lock.
-void phi_status_tick(struct phi_peers *peers, struct phi_status_ages *ages);
+void phi_status_tick(struct phi_self *self, struct phi_status_ages *ages);
 
 // phi_status_fill (takes the peers' lock if it can have it in a few ms) makes the answer.
-void phi_status_fill(struct phi_peers *peers, struct phi_status_ages *ages,
+void phi_status_fill(struct phi_self *self, struct phi_status_ages *ages,
                      struct phi_status *status);
 
 // phi_about_fill makes the other answer. Takes no lock: nothing of it changes.
-void phi_about_fill(const struct phi_peers *peers, struct phi_about *about);
+void phi_about_fill(const struct phi_self *self, struct phi_about *about);
 
 #endif

@@ -5,13 +5,13 @@
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "release/release.h"
 
 // Whether an exchange that is not finished has a buffer there.
-static bool exchanges(const struct phi_peers *peers, uint64_t base)
+static bool exchanges(const struct phi_self *self, uint64_t base)
 {
-    for (const struct ph_exchange_request *r = peers->requests; r != NULL; r = r->next)
+    for (const struct ph_exchange_request *r = self->exchanges.first; r != NULL; r = r->next)
         for (size_t i = 0; i < r->n && !r->abandoned; i++) {
             const struct phi_own_buffer *own =
                 phi_key_mine(r->pending[i].key, r->pending[i].number);
@@ -21,16 +21,17 @@ static bool exchanges(const struct phi_peers *peers, uint64_t base)
     return false;
 }
 
-bool phi_peers_use(struct phi_peers *peers, const void *base)
+bool phi_self_use(struct phi_self *self, const void *base)
 {
-    pthread_mutex_lock(&peers->lock);
-    bool used = phi_release_pending(peers, (uintptr_t)base) || exchanges(peers, (uintptr_t)base);
-    for (int rank = 0; rank < peers->ranks && !used; rank++) {
-        const struct phi_peer *peer = peers->table[rank];
-        for (struct ph_channel *c = peer ? peer->channels : NULL; c != NULL && !used; c = c->next)
-            used = c->local_base == (uintptr_t)base &&
-                   (atomic_load(&c->uses.revoked) == 0 || !phi_revoke_drained(c));
+    pthread_mutex_lock(&self->lock);
+    bool used = phi_release_pending(self, (uintptr_t)base) || exchanges(self, (uintptr_t)base);
+    for (int rank = 0; rank < self->ranks && !used; rank++) {
+        const struct phi_peer *peer = self->table[rank];
+        for (struct ph_channel *c = peer ? peer->channels.first : NULL; c != NULL && !used;
+             c = c->kept.next)
+            used = c->fixed.local_base == (uintptr_t)base &&
+                   (atomic_load(&c->live.uses.revoked) == 0 || !phi_revoke_drained(c));
     }
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     return used;
 }

@@ -5,10 +5,10 @@
 
 #include <stdbool.h>
 
-struct phi_peers;
+struct phi_self;
 
-// phi_peers_use (takes the lock): whether this rank's buffer of a channel, or of an exchange that
+// phi_self_use (takes the lock): whether this rank's buffer of a channel, or of an exchange that
 // is not finished, lies in the host allocation at `base`.
-bool phi_peers_use(struct phi_peers *peers, const void *base);
+bool phi_self_use(struct phi_self *self, const void *base);
 
 #endif

@@ -245,10 +245,10 @@ static int whose_record(struct phi_store_callbacks *store, const char *key)
     struct phi_envelope record;
     int result = look_at_envelope(store, key, &record);
     if (result || record.source_incarnation <= own_life(store))
-        return result                                             ? result
-               : record.source_incarnation == 0                   ? NOBODYS
-               : record.source_incarnation == own_life(store)     ? OWN
-                                                                  : FORMER;
+        return result                                         ? result
+               : record.source_incarnation == 0               ? NOBODYS
+               : record.source_incarnation == own_life(store) ? OWN
+                                                              : FORMER;
     return phi_fail(store->base.params->report, PH_EFENCED,
                     "a newer incarnation of rank %d has joined the job", store->base.params->rank);
 }

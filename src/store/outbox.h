@@ -20,10 +20,10 @@ struct phi_kept {
 
 // All zero is an empty outbox.
 struct phi_outbox {
-    uint64_t incarnation; // the peer's life that the sequences count for
-    uint64_t sequence;    // last given
+    uint64_t incarnation;   // the peer's life that the sequences count for
+    uint64_t sequence;      // last given
     _Atomic uint64_t given; // the same, for who looks from outside
-    uint64_t number;      // last given; goes on over lives of the peer
+    uint64_t number;        // last given; goes on over lives of the peer
     struct phi_kept *first, *last;
     _Atomic uint64_t acknowledged;
 };

@@ -41,30 +41,30 @@ typedef int element_count;
 static void *create_array(const redisReadTask *task, element_count count)
 {
     struct phi_redis_connection *connection = task->privdata;
-    if (count < 0 || (size_t)count > connection->elements_left) {
-        connection->over_limit = true;
+    if (count < 0 || (size_t)count > connection->bounds.elements_left) {
+        connection->bounds.over = true;
         return NULL;
     }
-    connection->elements_left -= (size_t)count;
-    return connection->unbounded->createArray(task, count);
+    connection->bounds.elements_left -= (size_t)count;
+    return connection->bounds.outside->createArray(task, count);
 }
 
 static void *create_string(const redisReadTask *task, char *text, size_t size)
 {
     struct phi_redis_connection *connection = task->privdata;
-    if (size > connection->bytes_left) {
-        connection->over_limit = true;
+    if (size > connection->bounds.bytes_left) {
+        connection->bounds.over = true;
         return NULL;
     }
-    connection->bytes_left -= size;
-    return connection->unbounded->createString(task, text, size);
+    connection->bounds.bytes_left -= size;
+    return connection->bounds.outside->createString(task, text, size);
 }
 
 static void reset_bounds(struct phi_redis_connection *connection)
 {
-    connection->over_limit = false;
-    connection->elements_left = connection->server->elements_max;
-    connection->bytes_left = (size_t)REPLY_FACTOR * PHI_MESSAGE_MAX;
+    connection->bounds.over = false;
+    connection->bounds.elements_left = connection->server->elements_max;
+    connection->bounds.bytes_left = (size_t)REPLY_FACTOR * PHI_MESSAGE_MAX;
 }
 
 static int make_reader(struct phi_redis_connection *connection)
@@ -79,11 +79,11 @@ static int make_reader(struct phi_redis_connection *connection)
         return phi_fail(connection->server->report, -ENOMEM,
                         "no memory for a connection to the store");
     }
-    connection->unbounded = reader->fn;
-    connection->bounded = *reader->fn;
-    connection->bounded.createArray = create_array;
-    connection->bounded.createString = create_string;
-    reader->fn = &connection->bounded;
+    connection->bounds.outside = reader->fn;
+    connection->bounds.inside = *reader->fn;
+    connection->bounds.inside.createArray = create_array;
+    connection->bounds.inside.createString = create_string;
+    reader->fn = &connection->bounds.inside;
     redisReaderSetPrivdata(reader, connection);
     reader->maxbuf = SLACK; // keeps a buffer of this size instead of growing one for every answer
     connection->reader = reader;
@@ -572,7 +572,8 @@ static int parse(struct phi_redis_connection *connection, redisReply **reply)
 {
     void *got = NULL;
     int result = redisReaderGetReply(connection->reader, &got);
-    if (result != REDIS_OK && connection->reader->err == REDIS_ERR_OOM && !connection->over_limit) {
+    if (result != REDIS_OK && connection->reader->err == REDIS_ERR_OOM &&
+        !connection->bounds.over) {
         phi_redis_close(connection, "no memory for its answer");
         return phi_fail(connection->server->report, -ENOMEM,
                         "no memory for an answer of the store at %s",

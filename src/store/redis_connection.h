@@ -34,6 +34,14 @@ struct phi_redis_server {
     struct sockaddr_storage local; // of the first connection; AF_UNSPEC: none of IP
 };
 
+// How much a reply may have. hiredis' own constructors are behind ours.
+struct phi_redis_bounds {
+    struct redisReplyObjectFunctions inside;
+    const struct redisReplyObjectFunctions *outside;
+    size_t elements_left, bytes_left; // of the reply being read
+    bool over;                        // the reader was refused more
+};
+
 struct phi_redis_connection {
     struct phi_redis_server *server;
     int fd;                               // -1: closed
@@ -53,10 +61,7 @@ struct phi_redis_connection {
     size_t out_at, out_size, out_capacity;
     redisReader *reader;
     char *chunk; // where it gets what comes: not on the caller's stack
-    struct redisReplyObjectFunctions bounded; // hiredis' constructors behind the bounds below
-    const struct redisReplyObjectFunctions *unbounded;
-    size_t elements_left, bytes_left; // of the reply being read
-    bool over_limit;                  // the reader was refused more
+    struct phi_redis_bounds bounds;
 };
 
 // phi_redis_read_uri fills the server's address and password from the configuration.

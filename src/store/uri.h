@@ -12,8 +12,8 @@ struct phi_store_uri {
     char port[6];
     char *path;      // unix://, else NULL
     char *directory; // file:, else NULL: nothing but address goes with it
-    char *user;     // NULL: the server's default user
-    char *password; // NULL: none
+    char *user;      // NULL: the server's default user
+    char *password;  // NULL: none
     int db;
     char address[160]; // for messages: no user, no password
 };

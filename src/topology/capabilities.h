@@ -76,7 +76,8 @@ bool phi_capabilities_contained(const struct phi_capabilities *a, const struct p
 // that the other rank does not live in.
 bool phi_capabilities_apart(const struct phi_capabilities *a, const struct phi_capabilities *b);
 
-// phi_capabilities_out_of_reach: the same of one way, from a's process, which need have no socket, to b's.
+// phi_capabilities_out_of_reach: the same of one way, from a's process, which need have no socket,
+// to b's.
 bool phi_capabilities_out_of_reach(const struct phi_capabilities *a,
                                    const struct phi_capabilities *b);
 

@@ -4,41 +4,41 @@
 #include "transfer/copy.h"
 
 #include "peer/channel.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "transfer/issue.h"
 
 // Where the bytes are: mapped, or over the net.
 static void set_place(struct phi_work *work, const struct ph_channel *channel, size_t offset,
                       void **place)
 {
-    if (channel->route.link == NULL) {
-        *place = channel->remote + offset;
+    if (channel->fixed.route.link == NULL) {
+        *place = channel->fixed.theirs.address + offset;
     } else {
-        work->route = &channel->route;
-        work->offset = offset;
+        work->remote.route = &channel->fixed.route;
+        work->remote.offset = offset;
     }
 }
 
 int phi_issue_copy(const struct phi_third_party *copy, void *stream)
 {
     struct ph_channel *to = copy->to, *from = copy->from;
-    struct phi_executor *executor = to->peers->executor;
-    const bool net = to->route.link != NULL || from->route.link != NULL;
+    struct phi_executor *executor = to->self->executor;
+    const bool net = to->fixed.route.link != NULL || from->fixed.route.link != NULL;
     struct phi_work work[2] = {
         phi_channel_work(to, net ? PHI_STEP_RELAY : PHI_STEP_COPY, PHI_CALL_COPY),
         phi_channel_work(from, PHI_STEP_HOLD, PHI_CALL_COPY),
     };
     void *source = NULL;
     bool partial = false;
-    set_place(&work[0], to, copy->to_offset, &work[0].destination);
+    set_place(&work[0], to, copy->to_offset, &work[0].span.destination);
     set_place(&work[1], from, copy->from_offset, &source);
     // A copy knows both addresses; a relay looks at each end's own item.
-    work[0].source = net ? NULL : source;
-    work[1].source = source;
-    work[0].size = work[1].size = copy->size;
-    work[0].host_destination = to->remote_kind == PHI_KIND_HOST;
-    work[0].host_source = from->remote_kind == PHI_KIND_HOST;
-    work[0].engine = to->zero_sm || from->zero_sm;
+    work[0].span.source = net ? NULL : source;
+    work[1].span.source = source;
+    work[0].span.size = work[1].span.size = copy->size;
+    work[0].span.host_destination = to->fixed.theirs.kind == PHI_KIND_HOST;
+    work[0].span.host_source = from->fixed.theirs.kind == PHI_KIND_HOST;
+    work[0].engine = to->fixed.own.zero_sm || from->fixed.own.zero_sm;
     int rc = executor->ops->issue(executor, stream, work, 2, &partial);
     if (rc && partial) {
         phi_channel_break(to);

@@ -7,7 +7,7 @@
 #include "lane/flags.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/wake.h"
 #include "semaphore/flags.h"
 #include "transfer/issue.h"
@@ -42,56 +42,57 @@ static_assert(PH_DEVICE_INVALID == -EINVAL && PH_DEVICE_TIMEDOUT == -ETIMEDOUT &
 
 static int refuse(const struct ph_channel *channel, int rc, const char *why)
 {
-    return phi_fail(channel->peers->report, rc,
-                    "operation %llu with rank %d: no device channel: %s",
+    return phi_fail(channel->self->report, rc, "operation %llu with rank %d: no device channel: %s",
                     (unsigned long long)channel->op_id, channel->peer->rank, why);
 }
 
 // What a kernel could not work with, and what the channel has become.
 static int check(struct ph_channel *channel)
 {
-    if (channel->peers->device == NULL)
+    if (channel->self->device == NULL)
         return refuse(channel, -ENOTSUP, "this is a host context");
-    if (channel->unbound)
+    if (channel->fixed.unbound)
         return refuse(channel, -ENOTSUP, "it was exchanged without a buffer");
-    if (channel->by_net)
+    if (channel->fixed.by_net)
         return refuse(channel, PH_ENOPATH, "its data goes over the net");
-    if (channel->local_kind == PHI_KIND_HOST || channel->remote_kind == PHI_KIND_HOST)
+    if (channel->fixed.own.kind == PHI_KIND_HOST || channel->fixed.theirs.kind == PHI_KIND_HOST)
         return refuse(channel, PH_EKIND, "a buffer of it is host memory");
-    if (channel->peers->leaving || channel->retired || channel->handles == 0)
+    if (channel->self->end.leaving || channel->kept.retired || channel->kept.handles == 0)
         return refuse(channel, -EINVAL, "the channel or its context is closed");
     return 0;
 }
 
 static struct ph_device_way way_of(const struct ph_channel *channel, bool outgoing)
 {
-    const uint64_t line = outgoing ? channel->mine_device : channel->theirs_device;
+    const uint64_t line =
+        outgoing ? channel->fixed.own.line_device : channel->fixed.theirs.line_device;
     const size_t lane = phi_flags_lane_of(channel, outgoing, PHI_WORD_NOTE);
     struct ph_device_way way = {.word = line + offsetof(struct phi_line, word) +
                                         PHI_WORD_NOTE * sizeof(uint32_t)};
-    if (channel->flags_own.lanes == 0)
+    if (channel->fixed.own.flags.lanes == 0)
         return way;
-    way.own = channel->flags_own.lanes + lane;
-    way.peer = channel->flags_peer.lanes + lane;
-    way.slots = (outgoing ? &channel->flags_peer : &channel->flags_own)->slots[PHI_WORD_NOTE];
+    way.own = channel->fixed.own.flags.lanes + lane;
+    way.peer = channel->fixed.theirs.flags.lanes + lane;
+    way.slots =
+        (outgoing ? &channel->fixed.theirs.flags : &channel->fixed.own.flags)->slots[PHI_WORD_NOTE];
     way.lines = phi_flags_signal_lines(channel, outgoing);
-    way.copy = channel->table[outgoing].copy;
+    way.copy = channel->fixed.table[outgoing].copy;
     return way;
 }
 
 static struct ph_device_channel describe(const struct ph_channel *channel)
 {
     struct ph_device_channel device = {
-        .local = (uintptr_t)channel->local,
-        .remote = (uintptr_t)channel->remote,
-        .local_size = channel->local_size,
-        .remote_size = channel->remote != NULL ? channel->remote_size : 0,
-        .timeout_ns = (uint64_t)channel->peers->config->deadline_ms * 1000000,
-        .over = channel->mine_device + offsetof(struct phi_line, flags_over),
+        .local = (uintptr_t)channel->fixed.own.address,
+        .remote = (uintptr_t)channel->fixed.theirs.address,
+        .local_size = channel->fixed.own.size,
+        .remote_size = channel->fixed.theirs.address != NULL ? channel->fixed.theirs.size : 0,
+        .timeout_ns = (uint64_t)channel->self->config->deadline_ms * 1000000,
+        .over = channel->fixed.own.line_device + offsetof(struct phi_line, flags_over),
     };
-    if (channel->role & PH_ROLE_SENDER)
+    if (channel->fixed.role & PH_ROLE_SENDER)
         device.out = way_of(channel, true);
-    if (channel->role & PH_ROLE_RECEIVER)
+    if (channel->fixed.role & PH_ROLE_RECEIVER)
         device.in = way_of(channel, false);
     return device;
 }
@@ -100,27 +101,27 @@ static struct ph_device_channel describe(const struct ph_channel *channel)
 static void note(struct ph_channel *channel)
 {
     for (int outgoing = 0; outgoing < 2; outgoing++)
-        if (channel->role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER))
-            atomic_fetch_or(&channel->awaited, 1u << (outgoing * 2 + PHI_WORD_NOTE));
-    if (channel->role & PH_ROLE_RECEIVER)
+        if (channel->fixed.role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER))
+            atomic_fetch_or(&channel->live.awaited, 1u << (outgoing * 2 + PHI_WORD_NOTE));
+    if (channel->fixed.role & PH_ROLE_RECEIVER)
         phi_channel_reads(channel); // any number of them, until the device channel is given back
-    if (channel->flags_own.lanes != 0) {
-        atomic_store(&channel->flagged, 1);
-        atomic_store(&channel->lost, 1);
+    if (channel->fixed.own.flags.lanes != 0) {
+        atomic_store(&channel->live.flagged, 1);
+        atomic_store(&channel->live.lost, 1);
     }
 }
 
 int phi_device_channel_open(struct ph_channel *channel, struct ph_device_channel *device)
 {
-    struct phi_peers *peers = channel->peers;
-    pthread_mutex_lock(&peers->lock);
+    struct phi_self *self = channel->self;
+    pthread_mutex_lock(&self->lock);
     int rc = check(channel);
     if (rc == 0) {
         // Against the revoker's store of `revoked` and load of `devices`: one sees the other.
-        atomic_fetch_add(&channel->uses.devices, 1);
-        atomic_store(&channel->peers->unfenced, true);
-        if (atomic_load(&channel->uses.revoked) != 0) {
-            atomic_fetch_sub(&channel->uses.devices, 1);
+        atomic_fetch_add(&channel->live.uses.devices, 1);
+        atomic_store(&channel->self->issuing.unfenced, true);
+        if (atomic_load(&channel->live.uses.revoked) != 0) {
+            atomic_fetch_sub(&channel->live.uses.devices, 1);
             rc = PH_EBROKEN;
         }
     }
@@ -128,46 +129,46 @@ int phi_device_channel_open(struct ph_channel *channel, struct ph_device_channel
         note(channel);
         *device = describe(channel);
     }
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     return rc;
 }
 
 int phi_device_channel_release(struct ph_channel *channel)
 {
-    struct phi_peers *peers = channel->peers;
+    struct phi_self *self = channel->self;
     int rc = 0;
-    pthread_mutex_lock(&peers->lock);
-    if (atomic_load(&channel->uses.devices) == 0) {
-        rc = phi_fail(peers->report, -EINVAL,
+    pthread_mutex_lock(&self->lock);
+    if (atomic_load(&channel->live.uses.devices) == 0) {
+        rc = phi_fail(self->report, -EINVAL,
                       "operation %llu with rank %d: the channel has no device channel to give back",
                       (unsigned long long)channel->op_id, channel->peer->rank);
     } else {
-        atomic_fetch_sub(&channel->uses.devices, 1);
-        phi_service_wake(peers); // of who waits until nothing touches the channel
+        atomic_fetch_sub(&channel->live.uses.devices, 1);
+        phi_service_wake(self); // of who waits until nothing touches the channel
     }
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     return rc;
 }
 
 static const struct ph_channel *held(const struct phi_peer *peer)
 {
-    for (const struct ph_channel *c = peer->channels; c != NULL; c = c->next)
-        if (atomic_load(&c->uses.devices) != 0)
+    for (const struct ph_channel *c = peer->channels.first; c != NULL; c = c->kept.next)
+        if (atomic_load(&c->live.uses.devices) != 0)
             return c;
     return NULL;
 }
 
-int phi_device_channels_none(struct phi_peers *peers)
+int phi_device_channels_none(struct phi_self *self)
 {
     const struct ph_channel *found = NULL;
-    pthread_mutex_lock(&peers->lock);
-    for (int rank = 0; rank < peers->ranks && found == NULL; rank++)
-        if (peers->table[rank] != NULL)
-            found = held(peers->table[rank]);
-    for (const struct phi_peer *peer = peers->former; peer != NULL && found == NULL;
-         peer = peer->former)
+    pthread_mutex_lock(&self->lock);
+    for (int rank = 0; rank < self->ranks && found == NULL; rank++)
+        if (self->table[rank] != NULL)
+            found = held(self->table[rank]);
+    for (const struct phi_peer *peer = self->lives.former; peer != NULL && found == NULL;
+         peer = peer->life.former)
         found = held(peer);
     const int rc = found ? phi_device_channel_busy(found, "the context cannot be destroyed") : 0;
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     return rc;
 }

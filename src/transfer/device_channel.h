@@ -7,7 +7,7 @@
 #include <peerhop/device_types.h>
 
 struct ph_channel;
-struct phi_peers;
+struct phi_self;
 
 // All without the lock.
 
@@ -20,6 +20,6 @@ int phi_device_channel_release(struct ph_channel *channel);
 
 // phi_device_channels_none returns 0, or -EBUSY with a sentence that names a channel of which there
 // are device channels.
-int phi_device_channels_none(struct phi_peers *peers);
+int phi_device_channels_none(struct phi_self *self);
 
 #endif

@@ -8,7 +8,7 @@
 #include "lane/flags.h"
 #include "lane/staging.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "semaphore/flags.h"
 #include "semaphore/segment.h"
 
@@ -24,7 +24,7 @@ enum phi_call phi_channel_late_recv(const struct ph_channel *channel)
 // Of an unbound channel, which has signals as well.
 static bool is_message(const struct phi_channel_call *call)
 {
-    return call->channel->unbound && !phi_call_signals(call->call);
+    return call->channel->fixed.unbound && !phi_call_signals(call->call);
 }
 
 static uint32_t direction_bit(bool outgoing)
@@ -35,47 +35,47 @@ static uint32_t direction_bit(bool outgoing)
 int phi_channel_post(struct ph_channel *channel, bool outgoing, size_t size)
 {
     uint32_t bit = direction_bit(outgoing);
-    if (atomic_fetch_or(&channel->posted, bit) & bit)
+    if (atomic_fetch_or(&channel->live.posted, bit) & bit)
         return -EALREADY;
-    atomic_store_explicit(&channel->posted_size[outgoing], size, memory_order_relaxed);
+    atomic_store_explicit(&channel->live.posted_size[outgoing], size, memory_order_relaxed);
     return 0;
 }
 
 void phi_channel_unpost(struct ph_channel *channel, bool outgoing)
 {
-    atomic_fetch_and(&channel->posted, ~direction_bit(outgoing));
+    atomic_fetch_and(&channel->live.posted, ~direction_bit(outgoing));
 }
 
 // Which words this end has ever waited for; set once, so that the data path only reads it.
 static void note_await(struct ph_channel *channel, bool outgoing, const struct phi_step *step)
 {
     uint32_t bit = 1u << (outgoing * 2 + step->word);
-    if (!(atomic_load_explicit(&channel->awaited, memory_order_relaxed) & bit))
-        atomic_fetch_or(&channel->awaited, bit);
+    if (!(atomic_load_explicit(&channel->live.awaited, memory_order_relaxed) & bit))
+        atomic_fetch_or(&channel->live.awaited, bit);
 }
 
 // A direction's words lie in its sender's line; both ends look at them there.
 static void set_word(struct phi_work *work, struct ph_channel *channel, bool outgoing,
                      const struct phi_step *step)
 {
-    struct phi_line *line = outgoing ? channel->mine : channel->theirs_line;
-    uint64_t device = outgoing ? channel->mine_device : channel->theirs_device;
-    work->word = &line->word[step->word];
-    work->word_device =
+    struct phi_line *line = outgoing ? channel->fixed.own.line : channel->fixed.theirs.line;
+    uint64_t device = outgoing ? channel->fixed.own.line_device : channel->fixed.theirs.line_device;
+    work->word.host = &line->word[step->word];
+    work->word.device =
         device ? device + offsetof(struct phi_line, word) + step->word * sizeof(uint32_t) : 0;
-    work->value = step->bit;
-    if (channel->route.link == NULL)
+    work->word.value = step->bit;
+    if (channel->fixed.route.link == NULL)
         return;
-    work->route = &channel->route;
+    work->remote.route = &channel->fixed.route;
     // Which of the word's two bits it is; the side of the line is the sender's.
     const struct phi_net_post post = {
-        .line = channel->index,
+        .line = channel->fixed.index,
         .side = (uint8_t)(outgoing ? channel->peer->segment->side : !channel->peer->segment->side),
         .word = step->word,
         .which = step->bit == PHI_BIT_FULL || step->bit == PHI_BIT_FREE,
-        .life = channel->life,
+        .life = channel->fixed.life,
     };
-    work->immediate = phi_net_post_encode(&post);
+    work->remote.immediate = phi_net_post_encode(&post);
 }
 
 static uint8_t asks_of(const struct phi_channel_call *call)
@@ -90,30 +90,32 @@ static void set_bounce(struct phi_work *work, const struct phi_channel_call *cal
 {
     struct ph_channel *channel = call->channel;
     static const struct phi_step full = {PHI_STEP_WAIT, PHI_WORD_TURN, PHI_BIT_FULL};
-    work->size = call->size;
-    work->message = call->message;
+    work->span.size = call->size;
+    work->span.message = call->message;
     // A rank without kernels writes no heads.
     const struct phi_capabilities *theirs = &channel->peer->theirs;
-    work->head = call->outgoing                      ? PHI_HEAD_WRITE
+    work->head = call->outgoing                       ? PHI_HEAD_WRITE
                  : theirs->device && !theirs->kernels ? PHI_HEAD_NONE
                                                       : PHI_HEAD_CHECK;
-    work->source = call->outgoing ? call->data : channel->local + PHI_BOUNCE_HEAD;
-    work->destination = call->outgoing ? channel->remote + PHI_BOUNCE_HEAD : call->data;
-    work->asks = asks_of(call);
-    work->linked = channel->linked;
+    work->span.source = call->outgoing ? call->data : channel->fixed.own.address + PHI_BOUNCE_HEAD;
+    work->span.destination =
+        call->outgoing ? channel->fixed.theirs.address + PHI_BOUNCE_HEAD : call->data;
+    work->span.asks = asks_of(call);
+    work->linked = channel->fixed.linked;
     if (call->outgoing)
         return;
     set_word(work, channel, false, &full);
-    work->route = NULL;
+    work->remote.route = NULL;
 }
 
-// To oneself: no other end is waited for, and where a message goes to where it is nothing is copied.
+// To oneself: no other end is waited for, and where a message goes to where it is nothing is
+// copied.
 static void set_self(struct phi_work *work, const struct phi_channel_call *call)
 {
-    work->size = call->data == call->to ? 0 : call->size;
-    work->source = call->data;
-    work->destination = call->to;
-    work->asks = PHI_ASK_SOURCE | PHI_ASK_DESTINATION | PHI_ASK_END;
+    work->span.size = call->data == call->to ? 0 : call->size;
+    work->span.source = call->data;
+    work->span.destination = call->to;
+    work->span.asks = PHI_ASK_SOURCE | PHI_ASK_DESTINATION | PHI_ASK_END;
 }
 
 // Over the net what is sent lies in the other area of the own bounce buffer first: the caller's
@@ -122,14 +124,14 @@ static size_t add_bounce(const struct phi_channel_call *call, struct phi_work *w
 {
     struct ph_channel *channel = call->channel;
     set_bounce(&work[0], call);
-    if (!call->outgoing || channel->route.link == NULL)
+    if (!call->outgoing || channel->fixed.route.link == NULL)
         return 1;
-    uint8_t *area = channel->local + channel->area;
-    work[0].destination = area + PHI_BOUNCE_HEAD;
+    uint8_t *area = channel->fixed.own.address + channel->fixed.area;
+    work[0].span.destination = area + PHI_BOUNCE_HEAD;
     work[1] = phi_channel_work(channel, PHI_STEP_COPY, call->call);
-    work[1].route = &channel->route;
-    work[1].source = area;
-    work[1].size = PHI_BOUNCE_HEAD + call->size;
+    work[1].remote.route = &channel->fixed.route;
+    work[1].span.source = area;
+    work[1].span.size = PHI_BOUNCE_HEAD + call->size;
     return 2;
 }
 
@@ -138,32 +140,32 @@ static size_t add_bounce(const struct phi_channel_call *call, struct phi_work *w
 static void set_copy(struct phi_work *work, const struct phi_channel_call *call)
 {
     struct ph_channel *channel = call->channel;
-    uint8_t *local = channel->local + call->local_offset;
-    work->size = call->size;
-    if (channel->route.link != NULL) {
-        work->route = &channel->route;
-        work->offset = call->remote_offset;
-        work->destination = call->outgoing ? NULL : local;
-        work->source = call->outgoing ? local : NULL;
+    uint8_t *local = channel->fixed.own.address + call->local_offset;
+    work->span.size = call->size;
+    if (channel->fixed.route.link != NULL) {
+        work->remote.route = &channel->fixed.route;
+        work->remote.offset = call->remote_offset;
+        work->span.destination = call->outgoing ? NULL : local;
+        work->span.source = call->outgoing ? local : NULL;
         return;
     }
-    uint8_t *remote = channel->remote + call->remote_offset;
-    const bool local_host = channel->local_kind == PHI_KIND_HOST;
-    const bool remote_host = channel->remote_kind == PHI_KIND_HOST;
-    work->destination = call->outgoing ? remote : local;
-    work->source = call->outgoing ? local : remote;
-    work->host_destination = call->outgoing ? remote_host : local_host;
-    work->host_source = call->outgoing ? local_host : remote_host;
-    work->linked = channel->linked;
+    uint8_t *remote = channel->fixed.theirs.address + call->remote_offset;
+    const bool local_host = channel->fixed.own.kind == PHI_KIND_HOST;
+    const bool remote_host = channel->fixed.theirs.kind == PHI_KIND_HOST;
+    work->span.destination = call->outgoing ? remote : local;
+    work->span.source = call->outgoing ? local : remote;
+    work->span.host_destination = call->outgoing ? remote_host : local_host;
+    work->span.host_source = call->outgoing ? local_host : remote_host;
+    work->linked = channel->fixed.linked;
 }
 
 enum phi_method phi_channel_method(const struct phi_channel_call *call)
 {
-    if (is_message(call) && !call->channel->stage.is)
-        return call->channel->ring[call->outgoing] ? PHI_BY_RING : PHI_BY_BOUNCE;
+    if (is_message(call) && !call->channel->fixed.stage.is)
+        return call->channel->fixed.ring[call->outgoing] ? PHI_BY_RING : PHI_BY_BOUNCE;
     // The tables are for messages.
     const bool plain = call->call == PHI_CALL_PUT || call->call == PHI_CALL_GET;
-    if (plain && !call->channel->stage.is)
+    if (plain && !call->channel->fixed.stage.is)
         return PHI_BY_WORDS;
     return phi_flags_method(call->channel, call->outgoing, call->call, call->size);
 }
@@ -171,25 +173,26 @@ enum phi_method phi_channel_method(const struct phi_channel_call *call)
 bool phi_call_is_long(const struct phi_channel_call *call)
 {
     return is_message(call) && call->call != PHI_CALL_POST &&
-           call->channel->ring[call->outgoing] && call->size > PHI_RING_WHOLE;
+           call->channel->fixed.ring[call->outgoing] && call->size > PHI_RING_WHOLE;
 }
 
 // A part of a message by a ring: the lanes and slots of the two bounce buffers.
 static void set_ring(struct phi_work *work, const struct phi_channel_call *call)
 {
     const struct ph_channel *channel = call->channel;
-    const uint64_t mine = (uint64_t)(uintptr_t)channel->local;
-    const uint64_t theirs = (uint64_t)(uintptr_t)channel->remote;
-    work->wide = 1;
-    work->ring = call->size > PHI_RING_WHOLE ? PHI_RING_DRAWN : PHI_RING_SHORT;
-    work->size = call->size;
-    work->message = call->message;
-    work->own_lane = mine + PHI_RING_LANE(!call->outgoing);
-    work->peer_lane = theirs + PHI_RING_LANE(call->outgoing);
-    work->slots = call->outgoing ? theirs : mine;
-    *(call->outgoing ? (void **)&work->source : &work->destination) = call->data;
-    work->asks = asks_of(call);
-    work->fence_before = atomic_load_explicit(&channel->peers->unfenced, memory_order_relaxed);
+    const uint64_t mine = (uint64_t)(uintptr_t)channel->fixed.own.address;
+    const uint64_t theirs = (uint64_t)(uintptr_t)channel->fixed.theirs.address;
+    work->lane.wide = 1;
+    work->lane.ring = call->size > PHI_RING_WHOLE ? PHI_RING_DRAWN : PHI_RING_SHORT;
+    work->span.size = call->size;
+    work->span.message = call->message;
+    work->lane.own = mine + PHI_RING_LANE(!call->outgoing);
+    work->lane.peer = theirs + PHI_RING_LANE(call->outgoing);
+    work->lane.slots = call->outgoing ? theirs : mine;
+    *(call->outgoing ? (void **)&work->span.source : &work->span.destination) = call->data;
+    work->span.asks = asks_of(call);
+    work->lane.fence_before =
+        atomic_load_explicit(&channel->self->issuing.unfenced, memory_order_relaxed);
 }
 
 // A message by flags: the lanes of its direction, and what of the copy its step needs.
@@ -197,10 +200,11 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
                     const struct phi_step *step)
 {
     struct ph_channel *channel = call->channel;
-    work->broken = &channel->mine->flags_over;
-    work->broken_device = channel->mine_device + offsetof(struct phi_line, flags_over);
-    if (!atomic_load_explicit(&channel->flagged, memory_order_relaxed))
-        atomic_store(&channel->flagged, 1); // once, so that the data path only reads it
+    work->over.broken = &channel->fixed.own.line->flags_over;
+    work->over.broken_device =
+        channel->fixed.own.line_device + offsetof(struct phi_line, flags_over);
+    if (!atomic_load_explicit(&channel->live.flagged, memory_order_relaxed))
+        atomic_store(&channel->live.flagged, 1); // once, so that the data path only reads it
     if (phi_step_staged(step->kind)) {
         phi_staging_work(work, call, step);
         return;
@@ -211,25 +215,26 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
     }
     const enum phi_word word = (enum phi_word)step->word;
     const size_t lane = phi_flags_lane_of(channel, call->outgoing, word);
-    const uint64_t lines = channel->table[call->outgoing].lines;
+    const uint64_t lines = channel->fixed.table[call->outgoing].lines;
     set_copy(work, call);
-    work->own_lane = channel->flags_own.lanes + lane;
-    work->peer_lane = channel->flags_peer.lanes + lane;
-    work->signal = word == PHI_WORD_NOTE;
-    work->fence_before = atomic_load_explicit(&channel->peers->unfenced, memory_order_relaxed);
-    work->wide = !work->signal && phi_flag_is_wide(lines, call->size);
+    work->lane.own = channel->fixed.own.flags.lanes + lane;
+    work->lane.peer = channel->fixed.theirs.flags.lanes + lane;
+    work->lane.signal = word == PHI_WORD_NOTE;
+    work->lane.fence_before =
+        atomic_load_explicit(&channel->self->issuing.unfenced, memory_order_relaxed);
+    work->lane.wide = !work->lane.signal && phi_flag_is_wide(lines, call->size);
     const struct phi_flag_end *taker =
-        step->kind == PHI_STEP_PUSH ? &channel->flags_peer : &channel->flags_own;
+        step->kind == PHI_STEP_PUSH ? &channel->fixed.theirs.flags : &channel->fixed.own.flags;
     if (step->kind == PHI_STEP_PUSH || step->kind == PHI_STEP_TAKE)
-        work->slots = work->wide ? taker->wide : taker->slots[word];
+        work->lane.slots = work->lane.wide ? taker->wide : taker->slots[word];
     if (step->kind == PHI_STEP_PUSH) {
-        work->offset = work->wide ? taker->slots[word] : call->remote_offset;
+        work->lane.offset = work->lane.wide ? taker->slots[word] : call->remote_offset;
     } else if (step->kind == PHI_STEP_TAKE) {
-        work->destination = channel->local;
-        work->host_destination = channel->local_kind == PHI_KIND_HOST;
-        work->offset = channel->local_size;
+        work->span.destination = channel->fixed.own.address;
+        work->span.host_destination = channel->fixed.own.kind == PHI_KIND_HOST;
+        work->lane.offset = channel->fixed.own.size;
     } else if (step->kind == PHI_STEP_MOVE) {
-        work->offset = call->outgoing;
+        work->lane.offset = call->outgoing;
     }
 }
 
@@ -237,7 +242,8 @@ const struct phi_program *phi_channel_program_by(const struct phi_channel_call *
                                                  enum phi_method method)
 {
     const struct ph_channel *channel = call->channel;
-    const uint8_t protocol = call->outgoing ? channel->protocol_out : channel->protocol_in;
+    const uint8_t protocol =
+        call->outgoing ? channel->fixed.protocol[1] : channel->fixed.protocol[0];
     return phi_program_of(call->call, method, protocol == PH_PROTOCOL_GET);
 }
 
@@ -248,7 +254,7 @@ const struct phi_program *phi_channel_program(const struct phi_channel_call *cal
 
 bool phi_call_fills(const struct phi_channel_call *call)
 {
-    if (!call->channel->stage.is)
+    if (!call->channel->fixed.stage.is)
         return false;
     const struct phi_program *program = phi_channel_program(call);
     return program->count == 1 && program->steps[0].kind == PHI_STEP_STAGE;
@@ -256,7 +262,7 @@ bool phi_call_fills(const struct phi_channel_call *call)
 
 bool phi_call_empties(const struct phi_channel_call *call)
 {
-    if (!call->channel->stage.is)
+    if (!call->channel->fixed.stage.is)
         return false;
     const struct phi_program *program = phi_channel_program(call);
     return program->count == 1 && program->steps[0].kind == PHI_STEP_UNSTAGE;
@@ -270,11 +276,12 @@ struct phi_work phi_channel_work(struct ph_channel *channel, enum phi_step_kind 
         .call = (uint8_t)call,
         .peer = channel->peer->rank,
         .op_id = channel->op_id,
-        .uses = &channel->uses,
-        .broken = &channel->mine->broken,
-        .broken_device =
-            channel->mine_device ? channel->mine_device + offsetof(struct phi_line, broken) : 0,
-        .undone = &channel->mine->undone,
+        .uses = &channel->live.uses,
+        .over.broken = &channel->fixed.own.line->broken,
+        .over.broken_device = channel->fixed.own.line_device ? channel->fixed.own.line_device +
+                                                                   offsetof(struct phi_line, broken)
+                                                             : 0,
+        .over.undone = &channel->fixed.own.line->undone,
     };
 }
 
@@ -293,10 +300,10 @@ static size_t add_bell(const struct phi_channel_call *call, struct phi_work *wor
     work[0] = phi_channel_work(channel, PHI_STEP_BELL, call->call);
     phi_staging_lane(&work[0], call);
     if (bell.copies && call->size > 0) {
-        work[0].size = call->size;
-        work[0].source = channel->local + call->local_offset;
-        work[0].offset = call->remote_offset;
-        work[0].signal |= call->outgoing ? PHI_BELL_COPY : PHI_BELL_READ;
+        work[0].span.size = call->size;
+        work[0].span.source = channel->fixed.own.address + call->local_offset;
+        work[0].lane.offset = call->remote_offset;
+        work[0].lane.signal |= call->outgoing ? PHI_BELL_COPY : PHI_BELL_READ;
     }
     if (bell.wait) {
         set_word(&word, channel, call->outgoing, bell.wait);
@@ -304,14 +311,14 @@ static size_t add_bell(const struct phi_channel_call *call, struct phi_work *wor
     }
     if (bell.post) {
         set_word(&word, channel, call->outgoing, bell.post);
-        work[0].signal |= PHI_BELL_POST;
+        work[0].lane.signal |= PHI_BELL_POST;
     }
-    work[0].word_device = word.word_device;
-    work[0].peer_lane = PHI_BELL(bell.post ? word.immediate : 0, bell.wait ? bell.wait->bit : 0,
-                                 bell.post ? bell.post->bit : 0);
-    if (work[0].size > 0 || (bell.post && !post_answers(call, bell.post)))
-        work[0].peer_lane |= PHI_BELL_TELLS;
-    if (work[0].size == 0)
+    work[0].word.device = word.word.device;
+    work[0].lane.peer = PHI_BELL(bell.post ? word.remote.immediate : 0,
+                                 bell.wait ? bell.wait->bit : 0, bell.post ? bell.post->bit : 0);
+    if (work[0].span.size > 0 || (bell.post && !post_answers(call, bell.post)))
+        work[0].lane.peer |= PHI_BELL_TELLS;
+    if (work[0].span.size == 0)
         return 1;
     work[1] = phi_channel_work(channel, PHI_STEP_LAND, call->call);
     phi_staging_lane(&work[1], call);
@@ -320,7 +327,7 @@ static size_t add_bell(const struct phi_channel_call *call, struct phi_work *wor
 
 size_t phi_work_add_call(const struct phi_channel_call *call, struct phi_work *work)
 {
-    if (call->channel->stage.bells)
+    if (call->channel->fixed.stage.bells)
         return add_bell(call, work);
     const struct phi_program *program = phi_channel_program(call);
     struct ph_channel *channel = call->channel;
@@ -331,7 +338,7 @@ size_t phi_work_add_call(const struct phi_channel_call *call, struct phi_work *w
         *item = phi_channel_work(channel, step->kind, call->call);
         if (phi_step_hops(step->kind))
             set_hop(item, call, step);
-        else if (step->kind == PHI_STEP_COPY && channel->self)
+        else if (step->kind == PHI_STEP_COPY && channel->fixed.loopback)
             set_self(item, call);
         else if (step->kind == PHI_STEP_COPY && is_message(call))
             items += add_bounce(call, item) - 1;
@@ -339,11 +346,13 @@ size_t phi_work_add_call(const struct phi_channel_call *call, struct phi_work *w
             set_copy(item, call);
         else
             set_word(item, channel, call->outgoing, step);
-        item->answers = step->kind == PHI_STEP_POST && post_answers(call, step);
+        if (step->kind == PHI_STEP_POST)
+            item->answers = post_answers(call, step);
         // A message that the table leaves to the copy engine is not for a copy kernel.
-        item->engine = channel->zero_sm || (channel->flags_own.lanes != 0 &&
-                                            program->count == PHI_STEPS_MAX && !is_message(call));
-        item->zero_sm = channel->zero_sm;
+        item->engine =
+            channel->fixed.own.zero_sm || (channel->fixed.own.flags.lanes != 0 &&
+                                           program->count == PHI_STEPS_MAX && !is_message(call));
+        item->zero_sm = channel->fixed.own.zero_sm;
         if (step->kind == PHI_STEP_WAIT)
             note_await(channel, call->outgoing, step);
     }
@@ -356,7 +365,7 @@ static size_t add_next(const struct phi_channel_call *call, struct phi_work *wor
     const size_t added = phi_work_add_call(call, work + used);
     struct phi_work *land = used > 0 ? &work[used - 1] : NULL;
     if (land == NULL || land->kind != PHI_STEP_LAND || added != 2 ||
-        work[used].kind != PHI_STEP_BELL || work[used].own_lane != land->own_lane)
+        work[used].kind != PHI_STEP_BELL || work[used].lane.own != land->lane.own)
         return used + added;
     memmove(land, land + 1, added * sizeof *land);
     return used + 1;
@@ -364,39 +373,40 @@ static size_t add_next(const struct phi_channel_call *call, struct phi_work *wor
 
 static bool has_lanes(const struct ph_channel *channel)
 {
-    return channel->stage.is || channel->flags_own.lanes != 0 || channel->ring[0] || channel->ring[1];
+    return channel->fixed.stage.is || channel->fixed.own.flags.lanes != 0 ||
+           channel->fixed.ring[0] || channel->fixed.ring[1];
 }
 
 void phi_channel_enter(struct ph_channel *channel)
 {
     if (has_lanes(channel))
-        atomic_fetch_add(&channel->inside, 1);
+        atomic_fetch_add(&channel->live.inside, 1);
 }
 
 void phi_channel_leave(struct ph_channel *channel)
 {
     if (has_lanes(channel))
-        atomic_fetch_sub(&channel->inside, 1);
+        atomic_fetch_sub(&channel->live.inside, 1);
 }
 
 // The words are in a state that no program expects.
 void phi_channel_break(struct ph_channel *channel)
 {
     int whole = 0;
-    atomic_store(&channel->lost, 1);
-    atomic_store(&channel->undone, 1);
-    atomic_compare_exchange_strong(&channel->status, &whole, PH_EBROKEN);
+    atomic_store(&channel->live.lost, 1);
+    atomic_store(&channel->live.undone, 1);
+    atomic_compare_exchange_strong(&channel->live.status, &whole, PH_EBROKEN);
 }
 
-static int flush(struct phi_peers *peers, struct phi_work *work, size_t n, void *stream,
-                 bool *begun, bool *enqueued)
+static int flush(struct phi_self *self, struct phi_work *work, size_t n, void *stream, bool *begun,
+                 bool *enqueued)
 {
     bool partial = false;
     *enqueued = false;
     if (n == 0)
         return 0;
     work[0].continues = *begun;
-    int rc = peers->executor->ops->issue(peers->executor, stream, work, n, &partial);
+    int rc = self->executor->ops->issue(self->executor, stream, work, n, &partial);
     *enqueued = partial || rc == 0;
     *begun = *begun || *enqueued;
     return rc;
@@ -430,8 +440,8 @@ static void count_flags(const struct phi_channel_call *call)
 
 void phi_channel_reads(struct ph_channel *channel)
 {
-    if (!channel->by_net) // else a peer that gives its buffer up ends the copy
-        atomic_fetch_add_explicit(&channel->reads, 1, memory_order_relaxed);
+    if (!channel->fixed.by_net) // else a peer that gives its buffer up ends the copy
+        atomic_fetch_add_explicit(&channel->live.reads, 1, memory_order_relaxed);
 }
 
 static void count_read(const struct phi_channel_call *call)
@@ -474,32 +484,32 @@ static void leave(const struct phi_channel_call *calls, size_t n, const struct p
 // The items of a large group are too many for the stack of a small thread.
 #define FEW_CALLS 4
 
-static struct phi_work *take_work(struct phi_peers *peers)
+static struct phi_work *take_work(struct phi_self *self)
 {
     struct phi_work *work = NULL;
     for (int i = 0; work == NULL && i < PHI_SPARE_WORK; i++)
-        work = atomic_exchange(&peers->spare_work[i], NULL);
+        work = atomic_exchange(&self->issuing.spare[i], NULL);
     if (work == NULL && (work = malloc(WORK_MAX * sizeof *work)) == NULL)
-        phi_fail_line(peers->report, "out of memory for a group");
+        phi_fail_line(self->report, "out of memory for a group");
     return work;
 }
 
-static void give_work(struct phi_peers *peers, struct phi_work *work)
+static void give_work(struct phi_self *self, struct phi_work *work)
 {
     for (int i = 0; work != NULL && i < PHI_SPARE_WORK; i++)
-        work = atomic_exchange(&peers->spare_work[i], work);
+        work = atomic_exchange(&self->issuing.spare[i], work);
     free(work);
 }
 
-int phi_issue_prepare(struct phi_peers *peers)
+int phi_issue_prepare(struct phi_self *self)
 {
-    struct phi_work *work = take_work(peers);
-    give_work(peers, work);
+    struct phi_work *work = take_work(self);
+    give_work(self, work);
     return work == NULL ? -ENOMEM : 0;
 }
 
 // With room for `room` items in `work`.
-int phi_issue_calls(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,
+int phi_issue_calls(struct phi_self *self, const struct phi_channel_call *calls, size_t n,
                     const struct phi_helps *helps, void *stream, bool *begun, struct phi_work *work,
                     size_t room)
 {
@@ -510,7 +520,7 @@ int phi_issue_calls(struct phi_peers *peers, const struct phi_channel_call *call
     enter(calls, n, helps);
     while (i < n && rc == 0) {
         if (used + (helped ? PHI_TOGETHER_MAX : PHI_ITEMS_MAX) > room) {
-            rc = flush(peers, work, used, stream, begun, &enqueued);
+            rc = flush(self, work, used, stream, begun, &enqueued);
             used = 0;
             kicked += enqueued ? kick(calls + kicked, i - kicked, helps) : 0;
         }
@@ -520,7 +530,7 @@ int phi_issue_calls(struct phi_peers *peers, const struct phi_channel_call *call
             used = add_next(&calls[i++], work, used);
     }
     if (rc == 0) {
-        rc = flush(peers, work, used, stream, begun, &enqueued);
+        rc = flush(self, work, used, stream, begun, &enqueued);
         if (enqueued)
             kick(calls + kicked, i - kicked, helps);
     }
@@ -530,18 +540,17 @@ int phi_issue_calls(struct phi_peers *peers, const struct phi_channel_call *call
     return rc;
 }
 
-int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,
+int phi_issue(struct phi_self *self, const struct phi_channel_call *calls, size_t n,
               const struct phi_helps *helps, void *stream, bool *begun)
 {
     if (n <= FEW_CALLS && (helps == NULL || helps->n == 0)) {
         struct phi_work few[FEW_CALLS * PHI_ITEMS_MAX];
-        return phi_issue_calls(peers, calls, n, helps, stream, begun, few,
-                               sizeof few / sizeof *few);
+        return phi_issue_calls(self, calls, n, helps, stream, begun, few, sizeof few / sizeof *few);
     }
-    struct phi_work *work = take_work(peers);
+    struct phi_work *work = take_work(self);
     if (work == NULL)
         return -ENOMEM;
-    int rc = phi_issue_calls(peers, calls, n, helps, stream, begun, work, WORK_MAX);
-    give_work(peers, work);
+    int rc = phi_issue_calls(self, calls, n, helps, stream, begun, work, WORK_MAX);
+    give_work(self, work);
     return rc;
 }

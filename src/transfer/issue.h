@@ -9,7 +9,7 @@
 
 #include "peer/channel.h"
 
-struct phi_peers;
+struct phi_self;
 
 // Calls of a group that wait for staged messages, while the group fills more slots than the peers'
 // may be able to give back meanwhile: what the peers send goes on beside each part of that. No
@@ -22,14 +22,14 @@ struct phi_helps {
 
 // phi_issue_prepare takes the memory of the first large group, so that its call takes none.
 // -ENOMEM.
-int phi_issue_prepare(struct phi_peers *peers);
+int phi_issue_prepare(struct phi_self *self);
 
 // phi_issue enqueues the calls in order, as one operation where they fit. The calls are valid
 // (ranges, roles). *begun: whether earlier calls of the same group are enqueued, and then whether
 // any of all those is. Errors: as the transfer functions; a channel whose operation was enqueued
 // half-way is broken.
 // helps: those of the calls' group, or NULL.
-int phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,
+int phi_issue(struct phi_self *self, const struct phi_channel_call *calls, size_t n,
               const struct phi_helps *helps, void *stream, bool *begun);
 
 // A copy from the buffer of one channel's peer to that of another's.
@@ -81,7 +81,7 @@ void phi_channel_enter(struct ph_channel *channel);
 void phi_channel_leave(struct ph_channel *channel);
 
 // phi_issue_calls is phi_issue for calls that fit into one operation.
-int phi_issue_calls(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,
+int phi_issue_calls(struct phi_self *self, const struct phi_channel_call *calls, size_t n,
                     const struct phi_helps *helps, void *stream, bool *begun, struct phi_work *work,
                     size_t room);
 

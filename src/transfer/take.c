@@ -10,7 +10,7 @@
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "transfer/issue.h"
 
 // How long a call on a channel that has ended waits for the one before it. That one is over but for
@@ -19,8 +19,8 @@
 
 static bool is_drained(struct ph_channel *channel)
 {
-    struct phi_executor *executor = channel->peers->executor;
-    return executor->ops->drained(executor, &channel->uses, NULL, 0);
+    struct phi_executor *executor = channel->self->executor;
+    return executor->ops->drained(executor, &channel->live.uses, NULL, 0);
 }
 
 // Leaving and breaking add bits and take none away: where the word says nothing but this, the peer
@@ -28,20 +28,22 @@ static bool is_drained(struct ph_channel *channel)
 static bool is_word_shown(const struct phi_channel_call *call)
 {
     const struct phi_step *first = &phi_programs[call->call].steps[0];
-    struct phi_line *line = call->outgoing ? call->channel->mine : call->channel->theirs_line;
+    struct phi_line *line =
+        call->outgoing ? call->channel->fixed.own.line : call->channel->fixed.theirs.line;
     return atomic_load(&line->word[first->word]) == first->bit;
 }
 
 // With a post or a wait of ours still on a stream, it may be the word of the message before.
 static bool is_word_here(const struct phi_channel_call *call)
 {
-    return !call->channel->retired && is_drained(call->channel) && is_word_shown(call);
+    return !call->channel->kept.retired && is_drained(call->channel) && is_word_shown(call);
 }
 
 static bool take_word(const struct phi_channel_call *call)
 {
     const struct phi_program *program = &phi_programs[call->call];
-    struct phi_line *line = call->outgoing ? call->channel->mine : call->channel->theirs_line;
+    struct phi_line *line =
+        call->outgoing ? call->channel->fixed.own.line : call->channel->fixed.theirs.line;
     uint32_t here = program->steps[0].bit;
     uint32_t taken = program->steps[program->count - 1].bit;
     return is_word_here(call) &&
@@ -58,19 +60,20 @@ static bool is_here(const struct phi_channel_call *call, enum phi_word word, enu
 // Also what was taken of the peer's channels that had ended already, on the way to their buffers.
 static bool is_peer_drained(struct ph_channel *channel)
 {
-    struct phi_executor *executor = channel->peers->executor;
-    return is_drained(channel) && executor->ops->drained(executor, &channel->peer->late, NULL, 0);
+    struct phi_executor *executor = channel->self->executor;
+    return is_drained(channel) &&
+           executor->ops->drained(executor, &channel->peer->channels.late, NULL, 0);
 }
 
 // enter lets nobody retire a channel until it is left. -ESTALE: it is retired; -EAGAIN: the peer is
 // being asked.
 static int enter_ended(struct ph_channel *channel)
 {
-    pthread_mutex_lock(&channel->peers->lock);
-    const int rc = channel->retired ? -ESTALE : channel->key->retiring > 0 ? -EAGAIN : 0;
+    pthread_mutex_lock(&channel->self->lock);
+    const int rc = channel->kept.retired ? -ESTALE : channel->kept.key->retiring > 0 ? -EAGAIN : 0;
     if (rc == 0)
         phi_channel_enter(channel);
-    pthread_mutex_unlock(&channel->peers->lock);
+    pthread_mutex_unlock(&channel->self->lock);
     return rc;
 }
 
@@ -113,9 +116,9 @@ static bool with_word(const struct phi_channel_call *call,
     struct ph_channel *channel = call->channel;
     if (is_word_shown(call))
         await_drained(channel, is_drained, phi_deadline(TAKE_MS));
-    pthread_mutex_lock(&channel->peers->lock);
+    pthread_mutex_lock(&channel->self->lock);
     const bool done = act(call);
-    pthread_mutex_unlock(&channel->peers->lock);
+    pthread_mutex_unlock(&channel->self->lock);
     return done;
 }
 
@@ -133,7 +136,7 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
                        bool begun)
 {
     struct ph_channel *channel = call->channel;
-    struct phi_executor *executor = channel->peers->executor;
+    struct phi_executor *executor = channel->self->executor;
     struct phi_work work[PHI_ITEMS_MAX];
     bool partial;
     if (!first_is_here(call, method))
@@ -141,15 +144,15 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
     const struct phi_program *program = phi_channel_program_by(call, method);
     if (program->count == 0)
         return true;
-    atomic_store(&channel->flagged, 1);
-    atomic_store(&channel->lost, 1);
+    atomic_store(&channel->live.flagged, 1);
+    atomic_store(&channel->live.lost, 1);
     if (method == PHI_BY_COPY)
         return phi_flags_take_moved(channel, call->outgoing, (enum phi_word)program->steps[0].word);
     phi_work_add_call(call, work);
     work[0].continues = begun;
-    work[0].uses = &channel->peer->late;
+    work[0].uses = &channel->peer->channels.late;
     if (method == PHI_BY_LINES)
-        work[0].peer_lane = 0;
+        work[0].lane.peer = 0;
     if (executor->ops->issue(executor, stream, work, 1, &partial))
         return false;
     phi_staging_kick(call);
@@ -169,7 +172,7 @@ static bool take_ended(const struct phi_channel_call *call, enum phi_method meth
 // A kernel would take it, where none is to be launched.
 static bool is_out_of_reach(const struct phi_channel_call *call)
 {
-    return call->channel->zero_sm && call->channel->stage.is;
+    return call->channel->fixed.own.zero_sm && call->channel->fixed.stage.is;
 }
 
 bool phi_channel_here(const struct phi_channel_call *call)

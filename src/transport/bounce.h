@@ -33,9 +33,9 @@ size_t phi_bounce_part(size_t mine, size_t theirs);
 // phi_bounce_is: whether a peer's may lie there in an allocation of its, and have that size.
 bool phi_bounce_is(uint64_t offset, uint64_t size);
 
-// phi_bounce_make: device NULL: of host memory; a large one of a device is all zeros. Blocks until the
-// deadline, not behind the application's streams. -ENOMEM, PH_EDRIVER. free gives the memory back, of
-// a device by its closer; NULL is fine.
+// phi_bounce_make: device NULL: of host memory; a large one of a device is all zeros. Blocks until
+// the deadline, not behind the application's streams. -ENOMEM, PH_EDRIVER. free gives the memory
+// back, of a device by its closer; NULL is fine.
 int phi_bounce_make(struct phi_memory *memory, struct phi_device *device, size_t size,
                     int64_t deadline, struct phi_bounce **bounce);
 void phi_bounce_free(struct phi_bounce *bounce);

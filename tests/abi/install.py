@@ -26,6 +26,10 @@ def run(*command, env=None):
     return done.stdout
 
 
+def install(build, root):
+    run('meson', 'install', '-C', build, '--no-rebuild', '--quiet', '--destdir', root)
+
+
 def only(root, name):
     found = list(root.rglob(name))
     if len(found) != 1:
@@ -37,7 +41,7 @@ def main():
     build, source, compiler = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3:]
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder, 'root')
-        run('meson', 'install', '-C', build, '--no-rebuild', '--quiet', '--destdir', root)
+        install(build, root)
         headers = {path.name for path in (source / 'include' / 'peerhop').glob('*.h*')} | {'device.cuh'}
         missing = headers - {path.name for path in only(root, 'peerhop.h').parent.iterdir()}
         if missing:

@@ -16,12 +16,12 @@ int send_long(struct phi_link *link, size_t size)
     ssize_t rc = -EINVAL;
 
     phi_net_lock(net);
-    op = link->open && size <= sizeof(bytes) ? phi_op_free(link->sends, PHI_SENDS) : NULL;
+    op = link->open && size <= sizeof(bytes) ? phi_op_free(link->ops.sends, PHI_SENDS) : NULL;
     if (op)
-        rc = phi_rail_send(&link->control, bytes, size, op);
+        rc = phi_rail_send(&link->rails.control, bytes, size, op);
     if (op && rc == 0) {
         op->busy = true;
-        link->sending++;
+        link->ops.sending++;
     }
     pthread_mutex_unlock(&net->lock);
     return (int)rc;

@@ -16,12 +16,12 @@
 enum { GREETING = 8 }; // bytes of a message that is one
 
 // What tests find by dlsym.
-EXPORT int strict_refused(void);        // how many calls were refused since the start
-EXPORT int strict_mapped(void);         // raw keys that are mapped
-EXPORT int strict_read(void);           // endpoints that have read of themselves since the last call
-EXPORT void strict_unmappable(int on);  // no raw key can be mapped
-EXPORT void strict_fail_next(int n);    // the n-th RMA operation from now on ends with an error
-EXPORT void strict_deaf(int count);     // so many queues, made last, do not look at what comes
+EXPORT int strict_refused(void);       // how many calls were refused since the start
+EXPORT int strict_mapped(void);        // raw keys that are mapped
+EXPORT int strict_read(void);          // endpoints that have read of themselves since the last call
+EXPORT void strict_unmappable(int on); // no raw key can be mapped
+EXPORT void strict_fail_next(int n);   // the n-th RMA operation from now on ends with an error
+EXPORT void strict_deaf(int count);    // so many queues, made last, do not look at what comes
 // Of so many queues, made last, only the thread that calls this is told what has come, and before
 // that of an error, until this is called with 0. To it they are never deaf.
 EXPORT void strict_keep(int count);
@@ -31,7 +31,7 @@ EXPORT void strict_unwelcome(int count);
 EXPORT void strict_astray(int on); // greetings are taken, and nothing becomes of them
 // The how manieth immediate data, and message, that comes from now on is not told of; 0: none.
 EXPORT void strict_lose(int immediate, int message);
-EXPORT void strict_late(int on); // immediate data is told of when this is called with 0
+EXPORT void strict_late(int on);        // immediate data is told of when this is called with 0
 EXPORT void strict_silence(int silent); // operations are taken, and nothing becomes of them
 
 int demands(const char *word); // whether TEST_NET_STRICT has it

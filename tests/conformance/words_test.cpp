@@ -85,19 +85,19 @@ class Words : public testing::TestWithParam<EndsEntry>
         work.call = (uint8_t)call;
         work.peer = 1 - end;
         work.op_id = 77;
-        work.broken = &ends->line[end]->broken;
-        work.broken_device = ends->device_address(end, work.broken);
-        work.undone = &ends->line[end]->undone;
+        work.over.broken = &ends->line[end]->broken;
+        work.over.broken_device = ends->device_address(end, work.over.broken);
+        work.over.undone = &ends->line[end]->undone;
         work.answers = step.bit == PHI_BIT_FREE;
         work.uses = uses[end].get();
         if (step.kind == PHI_STEP_COPY) {
-            work.destination = buffer[RECEIVER];
-            work.source = buffer[SENDER];
-            work.size = size;
+            work.span.destination = buffer[RECEIVER];
+            work.span.source = buffer[SENDER];
+            work.span.size = size;
         } else {
-            work.word = word(step.word);
-            work.word_device = ends->device_address(end, work.word);
-            work.value = step.bit;
+            work.word.host = word(step.word);
+            work.word.device = ends->device_address(end, work.word.host);
+            work.word.value = step.bit;
         }
         return work;
     }

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "peer/message.h"
 #include "peer/node.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 
 static void (*paused)(void);
 static void (*between)(void);
@@ -35,17 +35,17 @@ void hold_roles(void (*held)(void))
     when_held = held;
 }
 
-int __real_phi_peers_wait(struct phi_peers *peers, uint64_t seen, int64_t deadline);
-int __wrap_phi_peers_wait(struct phi_peers *peers, uint64_t seen, int64_t deadline);
-int __wrap_phi_peers_wait(struct phi_peers *peers, uint64_t seen, int64_t deadline)
+int __real_phi_self_wait(struct phi_self *self, uint64_t seen, int64_t deadline);
+int __wrap_phi_self_wait(struct phi_self *self, uint64_t seen, int64_t deadline);
+int __wrap_phi_self_wait(struct phi_self *self, uint64_t seen, int64_t deadline)
 {
     void (*pause)(void) = paused;
     paused = NULL;
     if (pause == NULL)
-        return __real_phi_peers_wait(peers, seen, deadline);
-    pthread_mutex_unlock(&peers->lock);
+        return __real_phi_self_wait(self, seen, deadline);
+    pthread_mutex_unlock(&self->lock);
     pause();
-    pthread_mutex_lock(&peers->lock);
+    pthread_mutex_lock(&self->lock);
     return 0;
 }
 

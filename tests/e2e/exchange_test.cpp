@@ -308,7 +308,8 @@ RANK_FUNCTION(large_and_small_offers)
             const auto channels = exchange_all(rank, ops);
             pass(rank, channels[0], ops[0].role, ops[0].buffer, each, op, stream);
             if (n > 1)
-                pass(rank, channels[n - 1], ops[n - 1].role, ops[n - 1].buffer, each, op + n, stream);
+                pass(rank, channels[n - 1], ops[n - 1].role, ops[n - 1].buffer, each, op + n,
+                     stream);
             for (ph_channel *channel : channels)
                 CHECK_OK(ph_channel_close(channel));
         }
@@ -323,9 +324,9 @@ TEST_P(Exchange, LargeAndSmallOffersInTurns)
     EXPECT_EQ(job.run("large_and_small_offers"), "");
 }
 
-// A small offer and one that is too large for the FIFO, of one allocation, of which the peer looks for
-// the small one first. "connected": the large one, through the store, tells of the allocation. Else
-// the small one does, before the peer has exchanged anything.
+// A small offer and one that is too large for the FIFO, of one allocation, of which the peer looks
+// for the small one first. "connected": the large one, through the store, tells of the allocation.
+// Else the small one does, before the peer has exchanged anything.
 RANK_FUNCTION(small_and_large_offers)
 {
     rank.open();

@@ -364,7 +364,12 @@ RANK_FUNCTION(pages_and_signal)
 {
     const bool large = rank.argument.find("large") != std::string::npos;
     const bool huge = rank.argument.find("huge") != std::string::npos;
-    const size_t page = huge ? 600000 : large ? 100000 : 8192 + 16, n = huge ? 20 : large ? 100 : 60;
+    const size_t page = huge    ? 600000
+                        : large ? 100000
+                                : 8192 + 16,
+                 n = huge    ? 20
+                     : large ? 100
+                             : 60;
     const size_t size = n * page;
     const int rounds = 20;
     if (rank.argument.find(" ce") != std::string::npos)

@@ -20,7 +20,7 @@
 #include "peer/keys.h"
 #include "peer/node.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "peer/side.h"
 #include "semaphore/segment.h"
 
@@ -265,13 +265,13 @@ bool __wrap_phi_staging_reserve(struct phi_key *key)
         return false;
     if (key->peer->staging == NULL || !begins("a place"))
         return true;
-    at = key->place.at;
+    at = key->made.place.at;
     if (first == UINT64_MAX)
         first = at;
     else if (is("a place that another one has"))
         at = first;
     else if (is("a place inside the slots of another one")) // those of signals: their data is there
-        at = first + controls + (key->place.size - controls) / 2 + PHI_STAGE_HEAD;
+        at = first + controls + (key->made.place.size - controls) / 2 + PHI_STAGE_HEAD;
     if (is("a place that is not all there"))
         at = segment->staging_size / 2 - 64;
     else if (is("a place far outside"))
@@ -392,7 +392,7 @@ bool __wrap_phi_fifo_put(struct phi_peer *peer, const void *bytes, size_t size)
 static struct phi_key *find_key(struct phi_peer *peer, uint64_t op_id)
 {
     size_t cursor = 0;
-    for (struct phi_key *key; (key = phi_map_next(&peer->keys, &cursor)) != NULL;)
+    for (struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;)
         if (key->op_id == op_id && key->slot != PHI_NO_SLOT)
             return key;
     abort(); // the test's mistake
@@ -401,7 +401,7 @@ static struct phi_key *find_key(struct phi_peer *peer, uint64_t op_id)
 void lie_confirm(struct ph_context *context, int peer, uint64_t op_id, uint32_t round,
                  uint32_t line, uint32_t reason)
 {
-    struct phi_peer *p = context->peers->table[peer];
+    struct phi_peer *p = context->self->table[peer];
     uint64_t confirm = (uint64_t)round << 32 | 1u << 31 | line << 11 | reason;
     atomic_store(phi_segment_confirm(p->segment, p->segment->side, find_key(p, op_id)->slot),
                  confirm);
@@ -411,7 +411,7 @@ void lie_confirm(struct ph_context *context, int peer, uint64_t op_id, uint32_t 
 void lie_publish(struct ph_context *context, int peer, uint64_t op_id, uint32_t round,
                  uint32_t number)
 {
-    struct phi_peer *p = context->peers->table[peer];
+    struct phi_peer *p = context->self->table[peer];
     const uint32_t slot = find_key(p, op_id)->slot;
     for (uint32_t i = 0; i < 2; i++)
         atomic_store(phi_segment_word(p->segment, p->segment->side, slot, i),
@@ -440,8 +440,8 @@ static void write_words(const struct phi_segment *segment, uint64_t *seed)
 void lie_words(struct ph_context *context, int64_t ms, uint64_t seed)
 {
     for (int64_t end = phi_deadline(ms); phi_now() < end;)
-        for (int rank = 0; rank < context->peers->ranks; rank++) {
-            const struct phi_peer *peer = context->peers->table[rank];
+        for (int rank = 0; rank < context->self->ranks; rank++) {
+            const struct phi_peer *peer = context->self->table[rank];
             if (peer != NULL && peer->segment != NULL)
                 write_words(peer->segment, &seed);
         }
@@ -450,8 +450,7 @@ void lie_words(struct ph_context *context, int64_t ms, uint64_t seed)
 void lie_steal(struct ph_context *context, int peer)
 {
     size_t cursor = 0;
-    struct phi_remote_export *e =
-        phi_map_next(&context->peers->table[peer]->remote_exports, &cursor);
+    struct phi_remote_export *e = phi_map_next(&context->self->table[peer]->imports.all, &cursor);
     if (e == NULL || e->record_size < STOLEN_SIZE)
         abort();
     memcpy(stolen, e->record, STOLEN_SIZE);

@@ -15,14 +15,14 @@ static const size_t size = 1000;
 static std::function<void()> before_issue; // once
 
 extern "C" {
-struct phi_peers;
+struct phi_self;
 struct phi_channel_call;
 struct phi_helps;
-int __real_phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,
+int __real_phi_issue(struct phi_self *peers, const struct phi_channel_call *calls, size_t n,
                      const struct phi_helps *helps, void *stream, bool *begun);
-int __wrap_phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,
+int __wrap_phi_issue(struct phi_self *peers, const struct phi_channel_call *calls, size_t n,
                      const struct phi_helps *helps, void *stream, bool *begun);
-int __wrap_phi_issue(struct phi_peers *peers, const struct phi_channel_call *calls, size_t n,
+int __wrap_phi_issue(struct phi_self *peers, const struct phi_channel_call *calls, size_t n,
                      const struct phi_helps *helps, void *stream, bool *begun)
 {
     if (before_issue)

@@ -24,7 +24,8 @@ class StoreFaults : public testing::Test
     }
 };
 
-// Ranks that are connected on one node exchange without a store: who is to need it meets over the net.
+// Ranks that are connected on one node exchange without a store: who is to need it meets over the
+// net.
 static const size_t size = 2000;
 
 // One message from rank 0 to rank 1 under an id, on new memory.
@@ -169,7 +170,8 @@ TEST_F(StoreFaults, KeysStayWhereTheStoreDoesNotAnswerWhoLeaves)
                       job.start("leaves_without_the_store");
                       EXPECT_TRUE(reaches(job.shared()->value[0], 2));
                       if (runs++ == 0)
-                          proxy.set(StoreProxy::SILENT); // what is asked for is not done later either
+                          // what is asked for is not done later either
+                          proxy.set(StoreProxy::SILENT);
                       job.shared()->value[1] = 1;
                       EXPECT_EQ(job.wait(), "");
                       return redis.cli("KEYS ph:*");

@@ -497,9 +497,9 @@ void Phases::WhenTheMemberRecordIsPublished_phase()
     two_->meet(1, &row_);
 }
 
-// Ranks that are connected by a segment hand new buffers, and new allocations, over there: as soon as
-// each has taken what the other wrote to the store. On a busy machine that is more than the first
-// offer, since an exchange that is repeated writes again.
+// Ranks that are connected by a segment hand new buffers, and new allocations, over there: as soon
+// as each has taken what the other wrote to the store. On a busy machine that is more than the
+// first offer, since an exchange that is repeated writes again.
 void Phases::OffersOnOneNodeNeedNone_phase()
 {
     unsetenv("PEERHOP_PATH");

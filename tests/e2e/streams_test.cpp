@@ -395,7 +395,8 @@ RANK_FUNCTION(threads)
 }
 
 // Each stream has work of the test's own behind waits. With one hardware queue for all of them the
-// first wait holds up the rest, on both ranks: no library can change that (docs/design.md).
+// first wait holds up the rest, on both ranks: no library can change that
+// (docs/decisions/010-waits-by-kernel.md).
 static bool one_queue(const std::string &device)
 {
     const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");

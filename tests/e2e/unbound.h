@@ -67,8 +67,14 @@ class Memory
             rank.device->release(base_);
     }
     Memory(const Memory &) = delete;
-    void fill(uint64_t seed) { rank.device->fill(data, size, seed); }
-    void verify(uint64_t seed, const char *what) { rank.verify(data, size, seed, what); }
+    void fill(uint64_t seed)
+    {
+        rank.device->fill(data, size, seed);
+    }
+    void verify(uint64_t seed, const char *what)
+    {
+        rank.verify(data, size, seed, what);
+    }
 
     Rank &rank;
     const size_t size;

@@ -13,7 +13,10 @@ class UnboundEnds : public UnboundSuite
 {
   protected:
     // Into slots, which all have whose messages go over the net to a device or from one.
-    static bool waits_for_nobody() { return on_net() && !on_host(); }
+    static bool waits_for_nobody()
+    {
+        return on_net() && !on_host();
+    }
 };
 INSTANTIATE_DEVICES_AND_ALL_NETS(UnboundEnds);
 
@@ -108,8 +111,7 @@ TEST_P(UnboundEnds, ExchangedAgainAtOnce)
 
 // One bound message and many unbound ones, of which each has a round of its own, while another
 // thread ends their channel. Returns what the group says.
-static int group_that_ends(Rank &rank, ph_channel *bound, ph_channel *channel, void *stream,
-                           int us)
+static int group_that_ends(Rank &rank, ph_channel *bound, ph_channel *channel, void *stream, int us)
 {
     Memory memory(rank, 8);
     std::vector<ph_group_op> ops(60, {PH_GROUP_SEND, channel, 0, 0, memory.size, memory.data});
@@ -173,8 +175,8 @@ TEST_P(UnboundEnds, AGroupHalfWayLeavesBoundChannels)
     run("ends_amid_a_group");
 }
 
-// Who ends a channel often leaves at once, in order or by exit. Why it ended is told all the same, and
-// does not change when its peer is seen to be gone.
+// Who ends a channel often leaves at once, in order or by exit. Why it ended is told all the same,
+// and does not change when its peer is seen to be gone.
 RANK_FUNCTION(goes_then)
 {
     open(rank);

@@ -27,9 +27,9 @@ static const size_t mib = 1 << 20, unit = 960, row = 4 * unit, lap = 496 * row;
 RANK_FUNCTION(ends_anywhere)
 {
     const size_t between[] = {0, 1, 5000, mib};
-    std::vector<size_t> sizes = {mib,           mib + 1,          lap - 1,       lap,
+    std::vector<size_t> sizes = {mib,           mib + 1,          lap - 1,        lap,
                                  lap + 1,       lap + unit,       lap + unit + 1, lap + unit + row,
-                                 lap + 2 * row, lap + row + 7777, 2 * lap,       2 * lap + unit,
+                                 lap + 2 * row, lap + row + 7777, 2 * lap,        2 * lap + unit,
                                  3 * lap + 5};
     open(rank);
     ph_channel *channel = unbound(rank, !rank.rank, PH_ROLE_BOTH);
@@ -89,7 +89,8 @@ RANK_FUNCTION(against_call_by_call)
 TEST_P(UnboundLong, AGroupMeetsCallsOneByOne)
 {
     if (on_host() || on_net())
-        GTEST_SKIP() << "both directions go in parts, in turns, which both ranks have to name in a group";
+        GTEST_SKIP()
+            << "both directions go in parts, in turns, which both ranks have to name in a group";
     for (const char *how : {"ring", "two ring", "first ring", "two first ring"}) {
         Job job(GetParam(), 2);
         EXPECT_EQ(job.run("against_call_by_call", how), "") << how;
@@ -104,9 +105,8 @@ RANK_FUNCTION(more_than_a_launch)
     std::vector<ph_operation> ops;
     for (int peer = 0; peer < rank.ranks; peer++)
         for (int i = 0; peer != rank.rank && i < each; i++)
-            ops.push_back({.op_id = op_id + static_cast<uint64_t>(i),
-                           .peer = peer,
-                           .role = PH_ROLE_BOTH});
+            ops.push_back(
+                {.op_id = op_id + static_cast<uint64_t>(i), .peer = peer, .role = PH_ROLE_BOTH});
     const std::vector<ph_channel *> channels = exchange_all(rank, ops);
     void *stream = rank.device->stream();
     Memories out, in;
@@ -211,7 +211,8 @@ TEST_P(UnboundLong, WaitsForAPeerThatIsLate)
 // exchanged again. argument: which rank names it, and which one aborts.
 RANK_FUNCTION(is_aborted)
 {
-    const bool names = rank.argument.find("names " + std::to_string(rank.rank)) != std::string::npos;
+    const bool names =
+        rank.argument.find("names " + std::to_string(rank.rank)) != std::string::npos;
     const bool aborts =
         rank.argument.find("aborts " + std::to_string(rank.rank)) != std::string::npos;
     open(rank);
@@ -274,9 +275,9 @@ TEST_P(UnboundLong, SizesThatDifferEndOneChannelOfAGroup)
 
 // ---- many at once
 
-// Streams that send and streams that receive, more than have places for the hands of all: hands that
-// wait for rows keep theirs, and each message that has begun has a block at either end. argument:
-// behind the way, how many of either kind.
+// Streams that send and streams that receive, more than have places for the hands of all: hands
+// that wait for rows keep theirs, and each message that has begun has a block at either end.
+// argument: behind the way, how many of either kind.
 RANK_FUNCTION(many_streams)
 {
     const int n = atoi(rank.argument.c_str() + rank.argument.find(' '));

@@ -9,9 +9,20 @@ class Unbound : public UnboundSuite
 };
 INSTANTIATE_DEVICES_AND_ALL_NETS(Unbound);
 
-static const size_t sizes[] = {0,       1,           7,           8,       100,
-                               4096,    8192,        8193,        65537,   (1 << 20) - 128,
-                               1 << 20, (1 << 20) + 1, (3 << 20) + 5, 9 << 20};
+static const size_t sizes[] = {0,
+                               1,
+                               7,
+                               8,
+                               100,
+                               4096,
+                               8192,
+                               8193,
+                               65537,
+                               (1 << 20) - 128,
+                               1 << 20,
+                               (1 << 20) + 1,
+                               (3 << 20) + 5,
+                               9 << 20};
 
 // ---- one message after the other, each in other memory
 
@@ -119,8 +130,8 @@ TEST_P(Unbound, SeveralMessagesToEachInOneGroup)
         run("all_to_all_unbound", ranks);
 }
 
-// Of messages that fill a ring the next one waits for room in the same group as its peer's. "large":
-// each fills more slots than the net has, and the next one is another.
+// Of messages that fill a ring the next one waits for room in the same group as its peer's.
+// "large": each fills more slots than the net has, and the next one is another.
 RANK_FUNCTION(full_both_ways)
 {
     std::vector<size_t> sizes_of = {1 << 20, 1 << 20, 854000,  1 << 20,
@@ -351,8 +362,8 @@ RANK_FUNCTION(beyond_the_budget)
         const bool ring = rank.argument.find("ring") != std::string::npos;
         if (std::string(report.path) == "ipc" && !rank.device->host()) {
             CHECK(std::string(report.method) == (ring && op < 102 ? "ring" : "bounce"));
-            const bool little = reason_against(report, "ring").find("DEVICE_BYTES") !=
-                                std::string::npos;
+            const bool little =
+                reason_against(report, "ring").find("DEVICE_BYTES") != std::string::npos;
             CHECK(little == (op >= 102));
         }
         memory.fill(rank.rank ? 0 : op);

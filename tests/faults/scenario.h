@@ -15,7 +15,8 @@ namespace faults
 {
 
 constexpr int RANKS = 3;
-int64_t deadline_ms(); // of every call of the ranks, times TEST_TIME_FACTOR; that of a place, for ranks that begin later
+int64_t deadline_ms(); // of every call of the ranks, times TEST_TIME_FACTOR; that of a place, for
+                       // ranks that begin later
 void use_deadline_of(const std::string &place);
 
 enum Stage {

@@ -174,7 +174,7 @@ static void tell(void)
         break;
     default:
         if (type == 0xff)
-            phi_expel_file(&pair->peers, (int)message.a & 1, THEIR_INCARNATION + message.b);
+            phi_expel_file(&pair->self, (int)message.a & 1, THEIR_INCARNATION + message.b);
     }
 }
 
@@ -212,13 +212,13 @@ static void peer_acts(void)
 {
     if (input.left == 0 || actions_left == 0)
         return;
-    pthread_mutex_lock(&pair->peers.lock);
+    pthread_mutex_lock(&pair->self.lock);
     // The peer may have begun another life meanwhile.
-    if (pair->peers.table[!pair->peers.rank])
-        pair->peer = pair->peers.table[!pair->peers.rank];
+    if (pair->self.table[!pair->self.rank])
+        pair->peer = pair->self.table[!pair->self.rank];
     for (unsigned n = (unsigned)take(&input, 1) & 3; n > 0 && actions_left > 0; n--, actions_left--)
         act();
-    pthread_mutex_unlock(&pair->peers.lock);
+    pthread_mutex_unlock(&pair->self.lock);
 }
 
 // ---- what it answers; these stand for src/peer/node.c
@@ -260,9 +260,9 @@ static int any_answer(struct phi_node_message *answer)
 static int good_answer(const struct phi_node_message *request, struct phi_node_message *answer)
 {
     answer->status = 0;
-    answer->a = request->type == PHI_NODE_HELLO ? pair->peers.mine.nonce : 1;
+    answer->a = request->type == PHI_NODE_HELLO ? pair->self.mine.nonce : 1;
     answer->b = 16;
-    answer->c = request->type == PHI_NODE_HELLO ? (uint64_t)pair->peers.ranks : 0;
+    answer->c = request->type == PHI_NODE_HELLO ? (uint64_t)pair->self.ranks : 0;
     answer->bytes_size = (uint32_t)pair->foreign.record_size;
     memcpy(answer->bytes, pair->foreign.record, pair->foreign.record_size);
     if (request->type == PHI_NODE_HELLO)
@@ -306,14 +306,14 @@ static void start(void)
         unsigned what = (unsigned)take(&input, 1);
         ops[i] = (struct ph_operation){
             .op_id = what & 3,
-            .peer = !pair->peers.rank,
+            .peer = !pair->self.rank,
             .role = (enum ph_role)(PH_ROLE_SENDER + (what >> 2 & 3) % 3),
             .protocol = (enum ph_protocol)((what >> 4 & 3) % 3),
             .buffer = pair->buffers + (size_t)(what >> 6) * OWN_BUFFER,
             .size = OWN_BUFFER,
         };
     }
-    if (phi_exchange_start(&pair->peers, ops, n, &r->request) == 0)
+    if (phi_exchange_start(&pair->self, ops, n, &r->request) == 0)
         r->n = n;
     else
         r->request = NULL;
@@ -357,11 +357,11 @@ static void release(unsigned what)
     const uint8_t *at = pair->buffers + (size_t)(what & 3) * OWN_BUFFER;
 
     if (what & 4)
-        phi_release_start(&pair->peers, at, OWN_BUFFER);
+        phi_release_start(&pair->self, at, OWN_BUFFER);
     else
-        phi_release_test(&pair->peers, at, OWN_BUFFER, (enum ph_release_state)(what >> 3 & 3));
+        phi_release_test(&pair->self, at, OWN_BUFFER, (enum ph_release_state)(what >> 3 & 3));
     pair_busy = what & 16;
-    phi_release_tick(&pair->peers);
+    phi_release_tick(&pair->self);
     if (what & 32)
         pair_reap(pair);
 }
@@ -380,17 +380,17 @@ static void command(void)
         finish(&requests[what >> 3 & 1], what >> 4 & 7);
         break;
     case 4:
-        pthread_mutex_lock(&pair->peers.lock);
+        pthread_mutex_lock(&pair->self.lock);
         phi_peer_look(pair->peer);
-        phi_heartbeat_missed(&pair->peers);
-        pthread_mutex_unlock(&pair->peers.lock);
+        phi_heartbeat_missed(&pair->self);
+        pthread_mutex_unlock(&pair->self.lock);
         break;
     case 5:
-        phi_heartbeat_tick(&pair->peers);
+        phi_heartbeat_tick(&pair->self);
         if (what == 0xfd)
-            phi_abort(&pair->peers, "fuzz");
+            phi_abort(&pair->self, "fuzz");
         else if (what == 0xf5)
-            phi_expel(&pair->peers, pair->peer->rank, phi_deadline(1));
+            phi_expel(&pair->self, pair->peer->rank, phi_deadline(1));
         break;
     case 6:
         release(what >> 3);
@@ -415,7 +415,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int i = 0; i < REQUESTS; i++)
         finish(&requests[i], 1);
     pair_busy = false;
-    phi_leave(&pair->peers, phi_deadline(5));
+    phi_leave(&pair->self, phi_deadline(5));
     pair_acts = NULL;
     pair_close(pair);
     return 0;

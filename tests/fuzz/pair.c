@@ -124,11 +124,11 @@ static void make_memory(struct phi_report *report)
     uint64_t offset;
     void *address;
 
-    HOLD(phi_memory_open(report, NULL, &pair.peers.memory) == 0);
-    HOLD(phi_host_alloc(pair.peers.memory, 16384, &address) == 0);
-    HOLD(phi_memory_describe(pair.peers.memory, address, 1, &allocation, &offset) == 0);
-    HOLD(phi_memory_export(pair.peers.memory, &allocation, &pair.foreign) == 0);
-    HOLD(phi_host_alloc(pair.peers.memory, OWN_BUFFERS * OWN_BUFFER, &address) == 0);
+    HOLD(phi_memory_open(report, NULL, &pair.self.memory) == 0);
+    HOLD(phi_host_alloc(pair.self.memory, 16384, &address) == 0);
+    HOLD(phi_memory_describe(pair.self.memory, address, 1, &allocation, &offset) == 0);
+    HOLD(phi_memory_export(pair.self.memory, &allocation, &pair.foreign) == 0);
+    HOLD(phi_host_alloc(pair.self.memory, OWN_BUFFERS * OWN_BUFFER, &address) == 0);
     pair.buffers = address;
 }
 
@@ -138,29 +138,29 @@ static void make_once(void)
     struct fuzz_context *context = fuzz_context();
     static const volatile uint8_t life = 1;
 
-    pair.peers.life = &life;
-    pair.peers.report = &context->report;
-    pair.peers.counters = &context->counters;
-    pair.peers.config = &context->config;
-    pair.peers.executor = &executor;
-    pair.peers.ranks = 2;
-    pair.peers.incarnation = OWN_INCARNATION;
-    memset(pair.peers.mine.node, 1, sizeof(pair.peers.mine.node));
-    pair.peers.mine.kinds = 1u << PHI_KIND_HOST;
-    pair.peers.mine.nonce = 99;
-    pair.peers.table = calloc(2, sizeof(*pair.peers.table));
-    pair.peers.wanted = calloc(2, sizeof(*pair.peers.wanted));
-    pair.peers.wanted_now = calloc(2, sizeof(*pair.peers.wanted_now));
-    pair.peers.silent_since = calloc(2, sizeof(*pair.peers.silent_since));
-    HOLD(pair.peers.table && pair.peers.wanted && pair.peers.wanted_now && pair.peers.silent_since);
-    pthread_mutex_init(&pair.peers.lock, NULL);
+    pair.self.life = &life;
+    pair.self.report = &context->report;
+    pair.self.counters = &context->counters;
+    pair.self.config = &context->config;
+    pair.self.executor = &executor;
+    pair.self.ranks = 2;
+    pair.self.incarnation = OWN_INCARNATION;
+    memset(pair.self.mine.node, 1, sizeof(pair.self.mine.node));
+    pair.self.mine.kinds = 1u << PHI_KIND_HOST;
+    pair.self.mine.nonce = 99;
+    pair.self.table = calloc(2, sizeof(*pair.self.table));
+    pair.self.wanted = calloc(2, sizeof(*pair.self.wanted));
+    pair.self.wanted_now = calloc(2, sizeof(*pair.self.wanted_now));
+    pair.self.silent_since = calloc(2, sizeof(*pair.self.silent_since));
+    HOLD(pair.self.table && pair.self.wanted && pair.self.wanted_now && pair.self.silent_since);
+    pthread_mutex_init(&pair.self.lock, NULL);
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&pair.peers.changed, &attributes);
+    pthread_cond_init(&pair.self.changed, &attributes);
     make_memory(&context->report);
-    HOLD(phi_events_open(&pair.peers.events) == 0);
-    HOLD(phi_probe_open(pair.peers.memory, NULL, &pair.peers.probe) == 0);
+    HOLD(phi_events_open(&pair.self.events) == 0);
+    HOLD(phi_probe_open(pair.self.memory, NULL, &pair.self.probe) == 0);
     for (int rank = 0; rank < 2; rank++) {
         uint64_t nonce = rank == 0 ? phi_hash(OWN_INCARNATION, THEIR_INCARNATION)
                                    : phi_hash(THEIR_INCARNATION, OWN_INCARNATION);
@@ -189,9 +189,9 @@ static void reset_segment(struct phi_segment *segment)
 static void open_mailbox(int rank)
 {
     const struct phi_mailbox_params params = {
-        .report = pair.peers.report,
-        .counters = pair.peers.counters,
-        .config = pair.peers.config,
+        .report = pair.self.report,
+        .counters = pair.self.counters,
+        .config = pair.self.config,
         .callbacks = &callbacks,
         .job = "fuzz",
         .rank = rank,
@@ -199,21 +199,21 @@ static void open_mailbox(int rank)
         .incarnation = OWN_INCARNATION,
     };
 
-    HOLD(phi_mailbox_open(&params, phi_deadline(1000), &pair.peers.mailbox) == 0);
+    HOLD(phi_mailbox_open(&params, phi_deadline(1000), &pair.self.mailbox) == 0);
 }
 
 struct pair *pair_open(int rank, bool ready)
 {
-    if (!pair.peers.report)
+    if (!pair.self.report)
         make_once();
     fuzz_time = 1000 * PHI_MS; // before the real one: nothing waits for it in earnest
-    pair.peers.rank = rank;
+    pair.self.rank = rank;
     open_mailbox(rank);
     reset_segment(segments[rank]);
     descriptor_given = segments[rank]->fd;
-    pair.peer = phi_peers_get(&pair.peers, !rank);
+    pair.peer = phi_self_peer(&pair.self, !rank);
     HOLD(pair.peer);
-    struct phi_capabilities theirs = pair.peers.mine;
+    struct phi_capabilities theirs = pair.self.mine;
     strcpy(theirs.socket, "@peerhop-000000000000000000000001");
     strcpy(theirs.host, "elsewhere");
     phi_peer_record(pair.peer, THEIR_INCARNATION, &theirs);
@@ -226,64 +226,64 @@ struct pair *pair_open(int rank, bool ready)
     return &pair;
 }
 
-static void free_exports(struct phi_peers *peers)
+static void free_exports(struct phi_self *self)
 {
-    for (uint32_t i = 0; i < peers->exports_count; i++)
-        phi_export_free(peers->exports[i]);
-    while (peers->ended) {
-        struct phi_local_export *e = peers->ended;
-        peers->ended = e->next;
+    for (uint32_t i = 0; i < self->exports_count; i++)
+        phi_export_free(self->exports[i]);
+    while (self->ended) {
+        struct phi_local_export *e = self->ended;
+        self->ended = e->next;
         phi_export_free(e);
     }
-    phi_releases_free(peers);
-    free(peers->exports);
-    peers->exports = NULL;
-    peers->exports_count = peers->exports_room = peers->export_ids = 0;
+    phi_releases_free(self);
+    free(self->exports);
+    self->exports = NULL;
+    self->exports_count = self->exports_room = self->export_ids = 0;
 }
 
 // The segment that all executions share stays, and so what it was given to.
 void pair_reap(struct pair *of)
 {
-    struct phi_peers *peers = &of->peers;
+    struct phi_self *self = &of->self;
 
-    for (struct phi_peer *peer = peers->former; peer; peer = peer->former)
-        peer->visitors += peer->segment == segments[peers->rank];
-    phi_reap(peers, true);
-    for (struct phi_peer *peer = peers->former; peer; peer = peer->former)
-        peer->visitors -= peer->segment == segments[peers->rank];
+    for (struct phi_peer *peer = self->former; peer; peer = peer->former)
+        peer->visitors += peer->segment == segments[self->rank];
+    phi_reap(self, true);
+    for (struct phi_peer *peer = self->former; peer; peer = peer->former)
+        peer->visitors -= peer->segment == segments[self->rank];
 }
 
 void pair_close(struct pair *of)
 {
-    struct phi_peers *peers = &of->peers;
+    struct phi_self *self = &of->self;
 
-    HOLD(peers->requests == NULL);
-    free(peers->spare);
-    peers->spare = NULL;
-    while (peers->former) {
-        struct phi_peer *former = peers->former;
-        peers->former = former->former;
-        if (former->segment == segments[peers->rank])
+    HOLD(self->requests == NULL);
+    free(self->spare);
+    self->spare = NULL;
+    while (self->former) {
+        struct phi_peer *former = self->former;
+        self->former = former->former;
+        if (former->segment == segments[self->rank])
             former->segment = NULL;
         phi_peer_free(former);
     }
     for (int rank = 0; rank < 2; rank++) {
-        if (peers->table[rank] && peers->table[rank]->segment == segments[peers->rank])
-            peers->table[rank]->segment = NULL; // kept for the next execution
-        phi_peer_free(peers->table[rank]);
-        peers->table[rank] = NULL;
-        peers->wanted[rank] = 0;
+        if (self->table[rank] && self->table[rank]->segment == segments[self->rank])
+            self->table[rank]->segment = NULL; // kept for the next execution
+        phi_peer_free(self->table[rank]);
+        self->table[rank] = NULL;
+        self->wanted[rank] = 0;
     }
-    free_exports(peers);
-    phi_mailbox_close(peers->mailbox, phi_deadline(10));
+    free_exports(self);
+    phi_mailbox_close(self->mailbox, phi_deadline(10));
     pair_deliver(of, NULL, 0);
-    peers->mailbox = NULL;
-    peers->aborted = peers->fenced = 0;
-    peers->leaving = peers->registered = peers->receiving = false;
-    peers->waiting = NULL;
-    peers->exchange_calls = 0;
-    peers->ticked = peers->awake_since = 0;
-    peers->release_ids = 0;
+    self->mailbox = NULL;
+    self->aborted = self->fenced = 0;
+    self->leaving = self->registered = self->receiving = false;
+    self->waiting = NULL;
+    self->exchange_calls = 0;
+    self->ticked = self->awake_since = 0;
+    self->release_ids = 0;
     pair_busy = false;
 }
 

@@ -7,14 +7,14 @@
 #include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
+#include "peer/self.h"
 #include "fuzz.h"
 #include "semaphore/segment.h"
 
 enum { OWN_INCARNATION = 1000, THEIR_INCARNATION = 2000, OWN_BUFFERS = 4, OWN_BUFFER = 1024 };
 
 struct pair {
-    struct phi_peers peers;
+    struct phi_self self;
     struct phi_peer *peer;
     struct phi_export foreign; // an export of the peer: its record, and the descriptor for it
     uint8_t *buffers;          // OWN_BUFFERS of OWN_BUFFER bytes, side by side

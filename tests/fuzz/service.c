@@ -72,7 +72,7 @@ static void run_messages(struct phi_service *service, struct pair *pair, struct 
         serve(service, 0);
         read_answers(ends[1]);
     }
-    release_broken(&pair->peers);
+    release_broken(&pair->self);
     if (service->connections[0].fd >= 0)
         close_connection(service, 0);
     close(ends[1]);
@@ -86,10 +86,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     unsigned flags = (unsigned)take(&input, 1);
     struct pair *pair = pair_open(flags & 1, flags & 2);
 
-    service.peers = &pair->peers;
+    service.self = &pair->self;
     service.connections = &connection;
     service.connections_count = 1;
-    pair->peers.service = &service;
+    pair->self.service = &service;
     run_messages(&service, pair, &input);
     pair_close(pair);
     return 0;

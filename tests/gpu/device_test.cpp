@@ -36,7 +36,8 @@ TEST_F(Device, KnowsItself)
 TEST_F(Device, UnknownOrdinalIsRefused)
 {
     phi_device *other = nullptr;
-    EXPECT_EQ(phi_device_open(&gpu->context.report, gpu->context.config.libcuda, 4096, PHI_FOREVER, &other),
+    EXPECT_EQ(phi_device_open(&gpu->context.report, gpu->context.config.libcuda, 4096, PHI_FOREVER,
+                              &other),
               -ENODEV);
     EXPECT_NE(gpu->context.error().find("4096"), std::string::npos) << gpu->context.error();
     EXPECT_EQ(other, nullptr);
@@ -51,7 +52,9 @@ TEST_F(Device, SecondDriverInOneProcessIsRefused)
 TEST_F(Device, OpensTwice)
 {
     phi_device *again = nullptr;
-    ASSERT_EQ(phi_device_open(&gpu->context.report, gpu->context.config.libcuda, 0, PHI_FOREVER, &again), 0);
+    ASSERT_EQ(
+        phi_device_open(&gpu->context.report, gpu->context.config.libcuda, 0, PHI_FOREVER, &again),
+        0);
     EXPECT_EQ(phi_device_context(again), phi_device_context(gpu->device)) << "the primary context";
     phi_device_close(again, PHI_FOREVER);
     phi_device_close(nullptr, 0);
@@ -67,7 +70,9 @@ TEST_F(Device, AFlushMayReturnWhenTheDeviceIsClosed)
     if (!on_flush)
         GTEST_SKIP() << "only on the stand-in";
     phi_device *again = nullptr;
-    ASSERT_EQ(phi_device_open(&gpu->context.report, gpu->context.config.libcuda, 0, PHI_FOREVER, &again), 0);
+    ASSERT_EQ(
+        phi_device_open(&gpu->context.report, gpu->context.config.libcuda, 0, PHI_FOREVER, &again),
+        0);
     state = 0;
     *on_flush = [](int) {
         for (state = 1; state != 2;)

@@ -88,11 +88,11 @@ class Executor : public GpuTest, public testing::WithParamInterface<const char *
         work.call = PHI_CALL_TRANSFER;
         work.peer = 3;
         work.op_id = 77;
-        work.value = bit;
-        work.word = &words[word];
-        work.word_device = words_device + 4 * (uint64_t)word;
-        work.broken = &words[BROKEN];
-        work.broken_device = words_device + 4 * BROKEN;
+        work.word.value = bit;
+        work.word.host = &words[word];
+        work.word.device = words_device + 4 * (uint64_t)word;
+        work.over.broken = &words[BROKEN];
+        work.over.broken_device = words_device + 4 * BROKEN;
         work.uses = &uses;
         return work;
     }
@@ -107,9 +107,9 @@ class Executor : public GpuTest, public testing::WithParamInterface<const char *
     phi_work copy(CUdeviceptr destination, CUdeviceptr source, size_t size)
     {
         phi_work work = step(PHI_STEP_COPY, 0);
-        work.destination = reinterpret_cast<void *>(destination);
-        work.source = reinterpret_cast<void *>(source);
-        work.size = size;
+        work.span.destination = reinterpret_cast<void *>(destination);
+        work.span.source = reinterpret_cast<void *>(source);
+        work.span.size = size;
         return work;
     }
     int issue(CUstream on, const std::vector<phi_work> &work)
@@ -738,8 +738,8 @@ TEST_P(Limits, CopiesBehindABrokenWaitAreLeftOut)
     CUstream s = stream();
     gpu->fill(a, size, 1);
     auto other = [&](phi_work work) { // of another line, which stands
-        work.broken = &words[WHOLE];
-        work.broken_device = words_device + 4 * WHOLE;
+        work.over.broken = &words[WHOLE];
+        work.over.broken_device = words_device + 4 * WHOLE;
         return work;
     };
     for (bool broken : {false, true}) {

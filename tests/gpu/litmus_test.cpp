@@ -175,9 +175,9 @@ class Litmus : public TwoEnds, public testing::WithParamInterface<Case>
     {
         phi_work work{};
         work.kind = kind;
-        work.value = bit;
-        work.word = &words[TURN];
-        work.word_device = ends[0].words_device + 4 * TURN;
+        work.word.value = bit;
+        work.word.host = &words[TURN];
+        work.word.device = ends[0].words_device + 4 * TURN;
         work.uses = &uses;
         return work;
     }
@@ -187,9 +187,9 @@ class Litmus : public TwoEnds, public testing::WithParamInterface<Case>
         const bool get = std::get<2>(GetParam());
         const int active = get ? 1 : 0, passive = 1 - active;
         phi_work copy = step(PHI_STEP_COPY);
-        copy.destination = reinterpret_cast<void *>(ends[1].buffer);
-        copy.source = reinterpret_cast<void *>(ends[0].buffer);
-        copy.size = size;
+        copy.span.destination = reinterpret_cast<void *>(ends[1].buffer);
+        copy.span.source = reinterpret_cast<void *>(ends[0].buffer);
+        copy.span.size = size;
         launch(0, ends[0].fill, size, seed);
         issue(passive, {step(PHI_STEP_POST, PHI_BIT_READY)});
         issue(active,
@@ -283,24 +283,26 @@ class Lanes : public TwoEnds, public testing::WithParamInterface<Lane>
         phi_work work{};
         work.kind = kind;
         work.call = PHI_CALL_TRANSFER;
-        work.own_lane = slabs[end] + phi_flag_lane(0, sender, word());
-        work.peer_lane = slabs[!end] + phi_flag_lane(0, sender, word());
-        work.signal = signal();
-        work.size = size;
-        work.broken = &words[BROKEN];
-        work.broken_device = ends[0].words_device + 4 * BROKEN;
+        work.lane.own = slabs[end] + phi_flag_lane(0, sender, word());
+        work.lane.peer = slabs[!end] + phi_flag_lane(0, sender, word());
+        work.lane.signal = signal();
+        work.span.size = size;
+        work.over.broken = &words[BROKEN];
+        work.over.broken_device = ends[0].words_device + 4 * BROKEN;
         work.uses = &uses;
-        work.source = reinterpret_cast<void *>(ends[sender].buffer);
-        work.destination = reinterpret_cast<void *>(ends[!sender].buffer + IN +
-                                                    (kind == PHI_STEP_MOVE ? place(round) : 0));
+        work.span.source = reinterpret_cast<void *>(ends[sender].buffer);
+        work.span.destination = reinterpret_cast<void *>(
+            ends[!sender].buffer + IN + (kind == PHI_STEP_MOVE ? place(round) : 0));
         const bool by_lines = kind == PHI_STEP_PUSH || kind == PHI_STEP_TAKE;
-        work.wide = by_lines && !signal() && phi_flag_is_wide(PHI_WIDE_PIECE, size);
+        work.lane.wide = by_lines && !signal() && phi_flag_is_wide(PHI_WIDE_PIECE, size);
         if (kind == PHI_STEP_PUSH || kind == PHI_STEP_TAKE)
-            work.slots =
-                slabs[!sender] + (work.wide ? phi_flag_wide_slots(0) : phi_flag_slots(0, word()));
-        work.offset = kind == PHI_STEP_TAKE ? 2 * MOST : kind == PHI_STEP_MOVE ? 1 : place(round);
-        if (kind == PHI_STEP_PUSH && work.wide)
-            work.offset = slabs[!sender] + phi_flag_slots(0, word());
+            work.lane.slots = slabs[!sender] +
+                              (work.lane.wide ? phi_flag_wide_slots(0) : phi_flag_slots(0, word()));
+        work.lane.offset = kind == PHI_STEP_TAKE   ? 2 * MOST
+                           : kind == PHI_STEP_MOVE ? 1
+                                                   : place(round);
+        if (kind == PHI_STEP_PUSH && work.lane.wide)
+            work.lane.offset = slabs[!sender] + phi_flag_slots(0, word());
         return work;
     }
     // What an end does for a message of `sender`, before and after the sender's part.
@@ -600,8 +602,8 @@ class FirstTouch : public TwoEnds, public testing::WithParamInterface<Touch>
     {
         phi_work work{};
         work.kind = kind;
-        work.broken = &words[BROKEN];
-        work.broken_device = ends[0].words_device + 4 * BROKEN;
+        work.over.broken = &words[BROKEN];
+        work.over.broken_device = ends[0].words_device + 4 * BROKEN;
         work.uses = &uses;
         return work;
     }
@@ -613,9 +615,9 @@ class FirstTouch : public TwoEnds, public testing::WithParamInterface<Touch>
         for (size_t i = 0; i < parts; i++) {
             const size_t from = size * i / parts, end = size * (i + 1) / parts;
             all.push_back(step(PHI_STEP_COPY));
-            all.back().source = reinterpret_cast<void *>(ends[0].buffer + offset + from);
-            all.back().destination = reinterpret_cast<void *>(ends[1].buffer + offset + from);
-            all.back().size = end - from;
+            all.back().span.source = reinterpret_cast<void *>(ends[0].buffer + offset + from);
+            all.back().span.destination = reinterpret_cast<void *>(ends[1].buffer + offset + from);
+            all.back().span.size = end - from;
         }
         return all;
     }
@@ -630,17 +632,17 @@ class FirstTouch : public TwoEnds, public testing::WithParamInterface<Touch>
     {
         if (!told_by("line")) {
             phi_work work = step(end == 0 ? PHI_STEP_POST : PHI_STEP_WAIT);
-            work.value = PHI_BIT_NOTED;
-            work.word = &words[TURN];
-            work.word_device = ends[0].words_device + 4 * TURN;
+            work.word.value = PHI_BIT_NOTED;
+            work.word.host = &words[TURN];
+            work.word.device = ends[0].words_device + 4 * TURN;
             return work;
         }
         phi_work work = step(end == 0 ? PHI_STEP_PUSH : PHI_STEP_TAKE);
-        work.own_lane = slabs[end] + phi_flag_lane(0, 0, PHI_WORD_NOTE);
-        work.peer_lane = slabs[!end] + phi_flag_lane(0, 0, PHI_WORD_NOTE);
-        work.slots = slabs[1] + phi_flag_slots(0, PHI_WORD_NOTE);
-        work.signal = 1;
-        work.fence_before = what("store");
+        work.lane.own = slabs[end] + phi_flag_lane(0, 0, PHI_WORD_NOTE);
+        work.lane.peer = slabs[!end] + phi_flag_lane(0, 0, PHI_WORD_NOTE);
+        work.lane.slots = slabs[1] + phi_flag_slots(0, PHI_WORD_NOTE);
+        work.lane.signal = 1;
+        work.lane.fence_before = what("store");
         return work;
     }
     // A store is the application's: its kernel fills the other end's memory itself.

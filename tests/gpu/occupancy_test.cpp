@@ -81,8 +81,8 @@ class Occupancy : public GpuTest
     void launch(CUfunction function, unsigned blocks, unsigned threads, CUstream s, Args args)
     {
         void *params[] = {&args};
-        CU_EXPECT(gpu->cu->cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, s, params,
-                                          nullptr));
+        CU_EXPECT(
+            gpu->cu->cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, s, params, nullptr));
     }
     // A grid that waits, on a stream of its own. It has its places before what comes on `own` from
     // now on: the stand-in's engine comes to that one, the oldest, last.

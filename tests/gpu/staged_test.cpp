@@ -86,13 +86,13 @@ class Staged : public GpuTest, public testing::WithParamInterface<int>
         phi_work work{};
         work.kind = kind;
         work.call = kind == PHI_STEP_STAGE ? PHI_CALL_PUT_SIGNAL : PHI_CALL_WAIT;
-        work.own_lane = memory_device + i * LANE;
-        work.slots = work.own_lane + 4096;
-        work.peer_lane = PHI_STAGE_LIKE(CHUNK, blocks());
-        work.size = bytes;
-        work.offset = offset;
-        work.signal = kind == PHI_STEP_STAGE;
-        (kind == PHI_STEP_STAGE ? (void *&)work.source : work.destination) =
+        work.lane.own = memory_device + i * LANE;
+        work.lane.slots = work.lane.own + 4096;
+        work.lane.peer = PHI_STAGE_LIKE(CHUNK, blocks());
+        work.span.size = bytes;
+        work.lane.offset = offset;
+        work.lane.signal = kind == PHI_STEP_STAGE;
+        (kind == PHI_STEP_STAGE ? (void *&)work.span.source : work.span.destination) =
             reinterpret_cast<void *>(buffer);
         work.uses = &uses;
         return work;
@@ -129,8 +129,8 @@ TEST_P(Staged, ARecordWhoseBlocksAreOfTwoLaunches)
         for (uint32_t b = 0; b < blocks(); b++)
             lane(0)->done[b] = b % 2 != odd;
         phi_work work = step(PHI_STEP_UNSTAGE, 0, buffer, 2 * CHUNK, threads_for);
-        work.broken = reinterpret_cast<_Atomic uint32_t *>(broken);
-        work.broken_device = memory_device + 3 * LANE;
+        work.over.broken = reinterpret_cast<_Atomic uint32_t *>(broken);
+        work.over.broken_device = memory_device + 3 * LANE;
         *broken = 1;
         issue({work});
         ASSERT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0) << gpu->context.error();
@@ -393,7 +393,7 @@ TEST_P(Staged, ItemsOfOneLaneGoOnOneAfterTheOther)
     for (uint32_t round = 0; round < 4; round++) {
         phi_work put = step(PHI_STEP_STAGE, 0, buffer, 1000, CHUNK + 100);
         put.call = PHI_CALL_PUT;
-        put.signal = 0;
+        put.lane.signal = 0;
         issue({put, step(PHI_STEP_STAGE, 0, buffer + CHUNK + 100, 2000, CHUNK)});
         ASSERT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0) << gpu->context.error();
         ASSERT_EQ(done(0), 3 * (round + 1));
@@ -419,9 +419,9 @@ TEST_P(Staged, BellsAtTheEndOfTheirLink)
     auto *broken = reinterpret_cast<uint32_t *>(memory + at);
     const auto run = [&](uint8_t kind) {
         phi_work work = step(kind, 0, gpu->alloc(64), 0, 64);
-        work.peer_lane = PHI_BELL(0, 0, 0);
-        work.signal = PHI_BELL_COPY;
-        work.broken_device = memory_device + at;
+        work.lane.peer = PHI_BELL(0, 0, 0);
+        work.lane.signal = PHI_BELL_COPY;
+        work.over.broken_device = memory_device + at;
         *broken = 0;
         issue({work});
         EXPECT_EQ(executor->ops->flush(executor, phi_deadline(kWait)), 0) << gpu->context.error();

@@ -129,9 +129,12 @@ void Actor::join()
     }
     // So few channels that they make way for others; a SUSPECT soon, for expulsions; slots so small
     // that all channels have them at once.
-    std::vector<const char *> settings = {"PEERHOP_CHANNELS=64", "PEERHOP_HEARTBEAT_MS=20",
-                                          "PEERHOP_SUSPECT_MS=200", "PEERHOP_NET_CHUNK=65536",
-                                          nullptr, nullptr};
+    std::vector<const char *> settings = {"PEERHOP_CHANNELS=64",
+                                          "PEERHOP_HEARTBEAT_MS=20",
+                                          "PEERHOP_SUSPECT_MS=200",
+                                          "PEERHOP_NET_CHUNK=65536",
+                                          nullptr,
+                                          nullptr};
     if ((order().session + static_cast<uint32_t>(order().ranks)) % 2) // messages by wide lines
         settings[settings.size() - 2] = wide.c_str();
     char error[1024] = "";

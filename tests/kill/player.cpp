@@ -241,7 +241,8 @@ void Player::judge_exchange(const std::vector<Wish> &wishes, int rc, bool meetin
             lose(peer, why);
     }
     if (!named)
-        fail("%s: the sentence names no peer of the exchange: %s (the process stood still for %lld us)",
+        fail("%s: the sentence names no peer of the exchange: %s (the process stood still for %lld "
+             "us)",
              ph_strerror(rc), why.c_str(), static_cast<long long>(stood_still_us()));
     if (!over)
         fail("%s: %s", ph_strerror(rc), why.c_str());

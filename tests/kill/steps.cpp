@@ -526,10 +526,10 @@ void Player::meet()
     if (rc)
         fail("%s: %s", ph_strerror(rc), sentence().c_str());
     flush();
-    int reaped = mix(order().seed, order().rank) % 4 == 0
-                     ? timed("reap", CONTEXT_MS,
-                             [&] { return ph_reap(life_.process.context, CONTEXT_MS); })
-                     : 0;
+    int reaped =
+        mix(order().seed, order().rank) % 4 == 0
+            ? timed("reap", CONTEXT_MS, [&] { return ph_reap(life_.process.context, CONTEXT_MS); })
+            : 0;
     if (reaped && reaped != -ETIMEDOUT && !tells(reaped)) // a stream of the other thread's waits
         fail("%s: %s", ph_strerror(reaped), sentence().c_str());
     for (const Wish &w : wishes)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every interleaving of launches that wait and launches of hands (docs/protocols.md, "Who waits") on
-// two devices with few places for blocks, step by step, and what is found when a step is left out or
-// done too soon.
+// Every interleaving of launches that wait and launches of hands (docs/protocols.md, "Who waits")
+// on two devices with few places for blocks, step by step, and what is found when a step is left
+// out or done too soon.
 //
 // Each rank has two streams: one pushes messages to the other rank, one takes those that come from
 // there. A message has two shares and one slot. A push is a launch of a block that waits and two
@@ -24,13 +24,13 @@ const int SHARES = 3; // most
 enum { AWAY, HERE, OVER };
 
 struct Push {
-    uint8_t message;      // that is pushed, or 0: before the kernel of the application
-    uint8_t waits;        // the block that waits
+    uint8_t message; // that is pushed, or 0: before the kernel of the application
+    uint8_t waits;   // the block that waits
     // Hands of both launches: AWAY, HERE, with a claim (CLAIMS) that it is about to give back
     // (LEAVES), at work at a share (DOES), OVER.
     uint8_t hands[2][SHARES];
-    uint8_t does[2][SHARES];  // ... which
-    uint8_t claimed[SHARES];  // the message
+    uint8_t does[2][SHARES]; // ... which
+    uint8_t claimed[SHARES]; // the message
     uint8_t credit;          // by the peer
 };
 
@@ -155,8 +155,8 @@ void do_share(const Rules &rules, State &s, int rank, int launch, int hand)
     p.hands[launch][hand] = rules.looks ? claim(rules, p, launch, hand) : uint8_t(OVER);
 }
 
-// It claims its own share, then looks whether it may begin. What another hand has claimed is at work
-// already.
+// It claims its own share, then looks whether it may begin. What another hand has claimed is at
+// work already.
 bool first_hand(const Rules &rules, State &s, int rank, int hand, bool leave)
 {
     Push &p = s.rank[rank].push;
@@ -282,8 +282,9 @@ std::string explore(const Rules &rules)
         moves.push_back([&, rank](State &s) { return wait_for_message(rules, s, rank); });
         for (int hand = 0; hand < rules.shares; hand++) {
             for (bool leave : {false, true})
-                moves.push_back(
-                    [&, rank, hand, leave](State &s) { return first_hand(rules, s, rank, hand, leave); });
+                moves.push_back([&, rank, hand, leave](State &s) {
+                    return first_hand(rules, s, rank, hand, leave);
+                });
             if (hand < rules.second)
                 moves.push_back(
                     [&, rank, hand](State &s) { return second_hand(rules, s, rank, hand); });
@@ -328,7 +329,9 @@ TEST(Hands, TwoPlacesAreEnough)
 TEST(Hands, WhatIsLeftOutIsFound)
 {
     EXPECT_EQ(explore({.places = 1}), "deadlock") << "what waits has the only one";
-    EXPECT_EQ(explore({.shares = 3, .second = 0, .messages = {1, 1}, .kernel = false, .looks = false}), "deadlock")
+    EXPECT_EQ(
+        explore({.shares = 3, .second = 0, .messages = {1, 1}, .kernel = false, .looks = false}),
+        "deadlock")
         << "what takes has the places of what pushes";
     EXPECT_EQ(explore({.awaits = false}), "deadlock") << "hands wait without bound";
     EXPECT_EQ(explore({.messages = {2, 2}, .leaves = false}), "deadlock")

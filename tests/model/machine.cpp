@@ -303,7 +303,8 @@ struct State {
     uint8_t consumed[CHANNELS][2][2];
     Buffer buffers[CHANNELS][2][2][2]; // channel, direction, slot, source or destination
     uint8_t dead;
-    uint8_t added[CHANNELS];  // a bit for each word: its bit was added, and no post has replaced that
+    // a bit for each word: its bit was added, and no post has replaced that
+    uint8_t added[CHANNELS];
     uint8_t lifted[CHANNELS]; // ... was added once
     uint8_t undone, noted;    // a bit for each channel: a wait got nothing; that is known
     uint8_t pad;

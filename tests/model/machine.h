@@ -105,12 +105,13 @@ class Machine
     // alone release them.
     void mortal(int rank, bool kernel_waits);
 
-    // What is noted of waits that got nothing (docs/protocols.md, "What the status says"). Mutations.
+    // What is noted of waits that got nothing (docs/protocols.md, "What the status says").
+    // Mutations.
     struct Notes {
         bool settles = true;   // whoever adds bits looks first what has taken those before
         bool completes = true; // a bit that is added to a READY tells that a receive was begun
         bool adds_only = true; // nothing is taken for added that was there
-        bool marks = true; // waits that look at `broken` look at the mark of a bit, too
+        bool marks = true;     // waits that look at `broken` look at the mark of a bit, too
     };
     void notes(const Notes &notes)
     {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The tables that docs/protocols.md shows are those of the code, and the tests that docs/design.md
+// The tables that docs/protocols.md shows are those of the code, and the tests that docs/traps.md
 // names are there.
 #include <filesystem>
 #include <fstream>
@@ -230,7 +230,7 @@ static std::set<std::string> tests_there_are()
 
 TEST(Page, TestsOfTrapsAreThere)
 {
-    const auto rows = table("| trap | what goes wrong | tests |", "docs/design.md");
+    const auto rows = table("| trap | what goes wrong | tests |", "docs/traps.md");
     const std::regex name("`(\\w+\\.\\w+)`");
     const std::set<std::string> there = tests_there_are();
     ASSERT_EQ(rows.size(), 17u);

@@ -341,7 +341,8 @@ TEST(Death, SurvivorsOfRandomPrograms)
     printf("%zu states\n", states);
 }
 
-// The first failure that is found with a mutation of what is noted, in small random programs, or "".
+// The first failure that is found with a mutation of what is noted, in small random programs, or
+// "".
 static std::string noted_wrongly(const Machine::Notes &notes, bool kernel_waits)
 {
     for (unsigned seed = 0; seed < 400; seed++) {

@@ -965,8 +965,7 @@ template <int RANKS, int STREAMS, int RINGS> class Machine
     std::string wrong_, found_, last_;
 };
 
-template <int RANKS, int STREAMS, int RINGS>
-Outcome run(const Job &job, const Rules &rules)
+template <int RANKS, int STREAMS, int RINGS> Outcome run(const Job &job, const Rules &rules)
 {
     return Machine<RANKS, STREAMS, RINGS>(rules, job).explore();
 }

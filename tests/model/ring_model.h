@@ -18,32 +18,32 @@ namespace ring_model
 // What the library relies on. Each can be left out.
 struct Rules {
     // The lead
-    bool awaits_room = true;     // unit 0 is pushed when it has room
-    bool awaits_begun = true;    // a push goes on when its take has begun
-    bool later_counts = true;    // ... or a later one, whose `begun` has replaced that
-    bool first_come = true;      // the second launch begins when any item of the first is led
-    bool lead_stays = true;      // who has led its message moves rows, unless a hand has drawn
-    bool yields = true;          // a lead that has not led leaves when the first hand is there
-    bool awaits_lead = true;     // ... which leads when the lead has left
-    bool lead_ends_lane = true;  // a lead that gives up says so to the hands
-    bool tells_in_turn = true;   // a take tells `begun` when the launch before it is over
-    bool follows = true;         // a first launch begins when the launch before it is over
+    bool awaits_room = true;    // unit 0 is pushed when it has room
+    bool awaits_begun = true;   // a push goes on when its take has begun
+    bool later_counts = true;   // ... or a later one, whose `begun` has replaced that
+    bool first_come = true;     // the second launch begins when any item of the first is led
+    bool lead_stays = true;     // who has led its message moves rows, unless a hand has drawn
+    bool yields = true;         // a lead that has not led leaves when the first hand is there
+    bool awaits_lead = true;    // ... which leads when the lead has left
+    bool lead_ends_lane = true; // a lead that gives up says so to the hands
+    bool tells_in_turn = true;  // a take tells `begun` when the launch before it is over
+    bool follows = true;        // a first launch begins when the launch before it is over
     // Hands
-    bool lets_in_late = true;    // the second launch begins when the wait of the first is over
-    bool leaves = true;          // hands leave if they may not begin soon
-    bool left_counts = true;     // who has left the first launch is not taken for one at work
-    bool relieves = true;        // one of the second launch does nothing where that one is at work
-    bool holds = true;           // one that begins at once lets the second launch in by its end
-    bool left_is_seen = true;    // ... unless it sees that another one has left
-    bool draws = true;           // rows are drawn; else each hand has its own
-    bool looks_at_end = true;    // who has drawn looks whether the lane has ended
+    bool lets_in_late = true; // the second launch begins when the wait of the first is over
+    bool leaves = true;       // hands leave if they may not begin soon
+    bool left_counts = true;  // who has left the first launch is not taken for one at work
+    bool relieves = true;     // one of the second launch does nothing where that one is at work
+    bool holds = true;        // one that begins at once lets the second launch in by its end
+    bool left_is_seen = true; // ... unless it sees that another one has left
+    bool draws = true;        // rows are drawn; else each hand has its own
+    bool looks_at_end = true; // who has drawn looks whether the lane has ended
     // Stamps and credit
-    bool awaits_stamp = true;    // a row is pushed when the one before it in its place is taken
-    bool place_of_first = true;  // the last place of the first lap is that of unit 0
-    bool stamps_first = true;    // unit 0 has a stamp
-    bool stamp_behind = true;    // a stamp is stored when the row is taken; else before
-    bool whole_row = true;       // ... the whole row
-    bool gives_credit = true;    // at the end of a take
+    bool awaits_stamp = true;   // a row is pushed when the one before it in its place is taken
+    bool place_of_first = true; // the last place of the first lap is that of unit 0
+    bool stamps_first = true;   // unit 0 has a stamp
+    bool stamp_behind = true;   // a stamp is stored when the row is taken; else before
+    bool whole_row = true;      // ... the whole row
+    bool gives_credit = true;   // at the end of a take
     // The end
     bool hand_ends_lane = true;  // a hand that gives up ends the lane
     bool early_ends_lane = true; // ... one of the first launch
@@ -79,7 +79,7 @@ enum Trouble {
 
 struct Job {
     int ranks = 2, places = 1, hands = 2, row = 1; // units in a row
-    bool ahead = false; // hands draw while they have a row, as ours do
+    bool ahead = false;                            // hands draw while they have a row, as ours do
     Trouble trouble = QUIET;
     std::vector<Ring> rings;
     std::vector<Message> messages; // those of a ring in its order

@@ -23,8 +23,8 @@ constexpr auto PATIENCE = std::chrono::milliseconds(100);
 
 enum class Stuck { WAIT, KERNEL };
 
-// The whole suite asks what streams do that have a hardware queue each, whatever the machine's setting: of those that share
-// one, standin_test asks (Queues). Before the driver is loaded.
+// The whole suite asks what streams do that have a hardware queue each, whatever the machine's
+// setting: of those that share one, standin_test asks (Queues). Before the driver is loaded.
 const int eight_queues = setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", 1);
 
 class Blocking : public DriverTest

@@ -452,8 +452,9 @@ TEST_F(Checks, ALaunchOfAnothersItems)
                 launches("phi_hop_staged", 0, {{PHI_HOP_STAGE, 1, 0}, {kind, 1, 1}}, 2, 256));
     reports("a block has no item", launches("phi_hop", 1, {{PHI_HOP_GO, 1, 0}}, 2, 32));
     reports("a block has two items", launches("phi_hop_spread", 1, {room, push, push}, 3, 256));
-    reports("a block has two items",
-            launches("phi_hop_staged", 0, {{PHI_HOP_STAGE, 2, 0}, {PHI_HOP_STAGE, 2, 1, 1}}, 3, 32));
+    reports(
+        "a block has two items",
+        launches("phi_hop_staged", 0, {{PHI_HOP_STAGE, 2, 0}, {PHI_HOP_STAGE, 2, 1, 1}}, 3, 32));
     reports("blocks that the grid has not",
             launches("phi_hop_spread", 0, {{PHI_HOP_MOVE, 4, 0}}, 3, 256));
     reports("blocks that the grid has not",

@@ -174,8 +174,8 @@ static uint64_t number_of(const struct phi_hop_item *item, uint64_t before, size
 // By a ring the upper half says something else.
 static bool has_number(const struct phi_hop_item *item, uint64_t before, size_t line)
 {
-    const uint64_t found = __atomic_load_n(number_in(unit_of(item, before, line / 8), line % 8),
-                                           __ATOMIC_ACQUIRE);
+    const uint64_t found =
+        __atomic_load_n(number_in(unit_of(item, before, line / 8), line % 8), __ATOMIC_ACQUIRE);
     const uint64_t wanted = number_of(item, before, line / 8, line % 8);
     return is_ring(item) ? (uint32_t)found == (uint32_t)wanted : found == wanted;
 }
@@ -401,7 +401,8 @@ static enum si_progress await_hands(const struct phi_hop_item *item, uint32_t *a
                : item->kind == PHI_HOP_LEAVE ? has_leave(item)
                                              : has_come(item);
     if (*at == 0 && !may)
-        return item->hands == PHI_HANDS_ONLY && over ? give_up_left(item, at) : wait(item, over, at);
+        return item->hands == PHI_HANDS_ONLY && over ? give_up_left(item, at)
+                                                     : wait(item, over, at);
     if (item->hands == PHI_HANDS_ONLY)
         return do_hands(item, at);
     *at = OVER;
@@ -426,7 +427,8 @@ static uint64_t end_of_row(uint64_t before, size_t rows)
     return before + 1 + PHI_RING_ROW * rows;
 }
 
-// The take of this message, or of a later one: hands may have pushed all of it before the lead looks.
+// The take of this message, or of a later one: hands may have pushed all of it before the lead
+// looks.
 static bool has_begun(const struct phi_hop_item *item)
 {
     return __atomic_load_n(&own(item)->begun, __ATOMIC_ACQUIRE) >= own(item)->wide_pushed + 1;
@@ -465,8 +467,8 @@ static bool lead_take(const struct phi_hop_item *item)
     move_unit(item, false, 0);
     own(item)->led = own(item)->wide_taken + 1;
     if (item->peer && rows_of(item) >= PHI_RING_ROWS)
-        __atomic_store_n(stamp(peer(item), PHI_RING_ROWS - 1),
-                         end_of_row(own(item)->wide_taken, 0), __ATOMIC_RELEASE);
+        __atomic_store_n(stamp(peer(item), PHI_RING_ROWS - 1), end_of_row(own(item)->wide_taken, 0),
+                         __ATOMIC_RELEASE);
     return true;
 }
 
@@ -526,8 +528,9 @@ static enum si_progress move_rows(const struct phi_hop_item *item, uint32_t *at)
     return SI_MOVED;
 }
 
-// An item of the first launch is over when one of them is led. Of one alone, where places are counted,
-// when all its rows are moved: the second launch comes here when the first is over, and may find none.
+// An item of the first launch is over when one of them is led. Of one alone, where places are
+// counted, when all its rows are moved: the second launch comes here when the first is over, and
+// may find none.
 static enum si_progress lead_first(const struct phi_hop_args *args, const uint32_t *all,
                                    const struct phi_hop_item *item, uint32_t *at)
 {
@@ -948,7 +951,8 @@ static bool is_staged(const struct phi_hop_item *item)
 static const char *refuse_item(const struct phi_hop_item *item)
 {
     const bool wide = by_lines(item) && item->wide;
-    if (wide && ((item->size == 0 && !is_ring(item)) || (item->signal && item->kind == PHI_HOP_TAKE)))
+    if (wide &&
+        ((item->size == 0 && !is_ring(item)) || (item->signal && item->kind == PHI_HOP_TAKE)))
         return "a signal, or nothing, by wide lines";
     if (by_lines(item) && !item->wide && item->size > PHI_LL_PIECE)
         return "a message by lines that does not fit a slot";
@@ -976,7 +980,8 @@ static const char *refuse_waits(const struct phi_hop_args *args, unsigned thread
     return args->count > 1 && barriers > 15 ? "more barriers than a block has" : NULL;
 }
 
-// Each block is one item's, or the first block; items that are staged have the blocks of their lane.
+// Each block is one item's, or the first block; items that are staged have the blocks of their
+// lane.
 static const char *refuse_blocks(const struct phi_hop_args *args, unsigned blocks)
 {
     for (unsigned block = args->waits > 0; block < blocks; block++) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Multiprocessors: a grid's blocks need places on them, breadth first, and have them until they end.
-// What an application's kernel does not get while others wait is seen by that.
+// Multiprocessors: a grid's blocks need places on them, breadth first, and have them until they
+// end. What an application's kernel does not get while others wait is seen by that.
 //
 // A multiprocessor has room as one of compute capability 9.0 (CUDA C++ Programming Guide,
 // "Technical Specifications per Compute Capability"). Its registers are of four parts, among which
 // a block's warps are dealt out. One warp that waits, with 6 registers, was measured to leave no
-// room for 12 warps of 168 on an H100, where 1024 registers are left of all four. A grid goes on when it has a place for one
-// block: the others come when that has left, or find a place before. Where its blocks have
-// different things to do, all need their places, and those that have one keep it. Contexts of other
-// processes take turns with this one on a real device, and are not seen here.
+// room for 12 warps of 168 on an H100, where 1024 registers are left of all four. A grid goes on
+// when it has a place for one block: the others come when that has left, or find a place before.
+// Where its blocks have different things to do, all need their places, and those that have one keep
+// it. Contexts of other processes take turns with this one on a real device, and are not seen here.
 //
 // A launch that may begin early does so when the one before it is over: what lets it in sooner
 // waits for nothing any more.
@@ -42,11 +42,10 @@ static struct si_multiprocessor block_of(const struct si_op *op)
     registers = (registers + REGISTERS_UNIT - 1) / REGISTERS_UNIT * REGISTERS_UNIT;
     if (registers < REGISTERS_LEAST)
         registers = REGISTERS_LEAST;
-    return (struct si_multiprocessor){
-        .blocks = 1,
-        .threads = warps * 32,
-        .registers = (warps + PARTS - 1) / PARTS * registers,
-        .shared = op->u.kernel.shared + RESERVED};
+    return (struct si_multiprocessor){.blocks = 1,
+                                      .threads = warps * 32,
+                                      .registers = (warps + PARTS - 1) / PARTS * registers,
+                                      .shared = op->u.kernel.shared + RESERVED};
 }
 
 static bool has_room(const struct si_multiprocessor *m, const struct si_multiprocessor *block)

@@ -165,10 +165,10 @@ extern _Thread_local const struct si_op *si_running; // the launch whose kernel 
 struct CUfunc_st {
     const char *name;
     si_kernel run;
-    size_t args;      // bytes of its one parameter
-    unsigned threads; // most of a block
+    size_t args;        // bytes of its one parameter
+    unsigned threads;   // most of a block
     unsigned registers; // of a thread
-    bool together; // its blocks have different things to do
+    bool together;      // its blocks have different things to do
     // What is wrong with a launch, or NULL; may itself be NULL.
     const char *(*refuse)(const void *args, unsigned blocks, unsigned threads);
     struct si_context *context;
@@ -383,10 +383,10 @@ struct si_driver {
     struct si_device devices[SI_DEVICES_MAX];
     uint32_t no_peer[SI_DEVICES_MAX]; // bit i: the machine's device i is not reached
     bool checks;
-    unsigned connections; // CUDA_DEVICE_MAX_CONNECTIONS, 8 where unset
+    unsigned connections;     // CUDA_DEVICE_MAX_CONNECTIONS, 8 where unset
     unsigned multiprocessors; // of each device, or 0: blocks need no place
-    int ptx;              // version of every function
-    uint64_t next_id;     // streams, contexts, captures
+    int ptx;                  // version of every function
+    uint64_t next_id;         // streams, contexts, captures
     uint64_t next_buffer;
     struct si_capture *captures;
 };
@@ -541,7 +541,7 @@ bool si_set_copy(struct si_set *to, const struct si_set *from);
 void si_set_clear(struct si_set *set);
 
 // kernels.c: ends with a nameless one
-#define SI_KERNELS_MAX  24
+#define SI_KERNELS_MAX 24
 extern const struct CUfunc_st si_kernels[SI_KERNELS_MAX];
 // What the next step of a launch reads and writes, where its kernel does not wait before it; *part
 // is another one for each set of these. And a look at the words that a launch waits for.

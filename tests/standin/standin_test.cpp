@@ -55,8 +55,8 @@ TEST_F(Standin, KnowsOurKernelsOnly)
     CUfunction function;
     CUmodule module = nullptr;
     CU_OK(d->cuModuleLoadData(&module, "any image"));
-    for (const char *name :
-         {"phi_brace", "phi_copy", "phi_transfer", "phi_test_fill", "phi_test_verify", "phi_test_spin"})
+    for (const char *name : {"phi_brace", "phi_copy", "phi_transfer", "phi_test_fill",
+                             "phi_test_verify", "phi_test_spin"})
         CU_EXPECT(d->cuModuleGetFunction(&function, module, name), CUDA_SUCCESS);
     CU_EXPECT(d->cuModuleGetFunction(&function, module, "other"), CUDA_ERROR_NOT_FOUND);
     CU_OK(d->cuModuleUnload(module));

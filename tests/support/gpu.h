@@ -40,7 +40,8 @@ class Gpu
     {
         if (phi_device_count(&context.report, context.config.libcuda) <= ordinal)
             return;
-        int rc = phi_device_open(&context.report, context.config.libcuda, ordinal, PHI_FOREVER, &device);
+        int rc =
+            phi_device_open(&context.report, context.config.libcuda, ordinal, PHI_FOREVER, &device);
         EXPECT_EQ(rc, 0) << context.error();
         if (rc)
             return;

@@ -36,8 +36,8 @@ extern "C" __global__ void phi_test_fill(const __grid_constant__ test_pattern_ar
     }
 }
 
-// Plain loads, as an application's kernel would do them: what the checking kernel of the litmus test may not see is
-// exactly stale data.
+// Plain loads, as an application's kernel would do them: what the checking kernel of the litmus
+// test may not see is exactly stale data.
 extern "C" __global__ void phi_test_verify(const __grid_constant__ test_pattern_args args)
 {
     const uint64_t seed = seed_of(args);
@@ -53,14 +53,16 @@ extern "C" __global__ void phi_test_verify(const __grid_constant__ test_pattern_
         for (uint64_t j = i * 8; j < i * 8 + 8 && j < args.size; j++)
             errors += bytes[j] != byte_of(word, j);
     }
-    // Of two devices' numbers one may be lost, but not both. (In host memory a PCIe system has no atomics of system scope.)
+    // Of two devices' numbers one may be lost, but not both. (In host memory a PCIe system has no
+    // atomics of system scope.)
     if (errors != 0)
         atomicAdd(reinterpret_cast<unsigned long long *>(args.errors), errors);
 }
 
 const int LIVE = 146; // registers that hold something all the time, besides those of the loop
 
-extern "C" __global__ void __launch_bounds__(384, 1) phi_test_occupy(const __grid_constant__ test_occupy_args args)
+extern "C" __global__ void __launch_bounds__(384, 1)
+    phi_test_occupy(const __grid_constant__ test_occupy_args args)
 {
     float live[LIVE];
     uint64_t begin, now;
@@ -90,6 +92,9 @@ extern "C" __global__ void phi_test_spin(const __grid_constant__ test_spin_args 
 {
     uint32_t value;
     do
-        asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(args.word) : "memory");
+        asm volatile("ld.acquire.sys.global.u32 %0, [%1];"
+                     : "=r"(value)
+                     : "l"(args.word)
+                     : "memory");
     while (static_cast<int32_t>(value) < 1);
 }

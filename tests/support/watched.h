@@ -10,8 +10,9 @@ void __asan_init() __attribute__((weak));
 void __tsan_init() __attribute__((weak));
 }
 
-// Whether this process runs under a sanitizer or valgrind, whose own memory, time and system calls would be measured. Asked
-// at run time: the tests' C++ may be compiled without the sanitizer that the library has.
+// Whether this process runs under a sanitizer or valgrind, whose own memory, time and system calls
+// would be measured. Asked at run time: the tests' C++ may be compiled without the sanitizer that
+// the library has.
 inline bool watched()
 {
     const char *preloaded = getenv("LD_PRELOAD");

@@ -43,7 +43,8 @@ inline void write_file(const std::string &path, const std::string &text)
     std::ofstream(path) << text;
 }
 
-// A folder that the program uses as TMPDIR, and for its private store; what is left there at the end is a leak.
+// A folder that the program uses as TMPDIR, and for its private store; what is left there at the
+// end is a leak.
 class Perf : public testing::Test
 {
   protected:

@@ -53,7 +53,7 @@ TEST(Random, ALifeIsLargerThanTheLastWhateverTheClockSays)
     const uint64_t now = phi_incarnation(0), hour = 3600000ull << 20;
     for (uint64_t last : {now, now + 1, now | 0xfffff, now + hour, now - hour}) {
         const uint64_t next = phi_incarnation(last);
-        EXPECT_GT(next, last + 1); // which the expulsion of the last one has
+        EXPECT_GT(next, last + 1);        // which the expulsion of the last one has
         EXPECT_GE(next >> 20, now >> 20); // within a millisecond chance decides
         EXPECT_EQ(next % 2, 0u);
     }

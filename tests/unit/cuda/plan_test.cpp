@@ -39,7 +39,7 @@ std::vector<phi_work> work_of(const std::string &letters)
         const char c = letters[i];
         work[i].kind = kinds.count(c) ? kinds.at(c) : PHI_STEP_COPY;
         work[i].linked = strchr("lLXk", c) != nullptr;
-        work[i].size = sizes.count(c) ? sizes.at(c) : 0;
+        work[i].span.size = sizes.count(c) ? sizes.at(c) : 0;
         work[i].engine = c == 'k';
     }
     return work;
@@ -429,8 +429,8 @@ phi_work hop(phi_step_kind kind, size_t size)
     phi_work work{};
     const bool lines = kind == PHI_STEP_PUSH || kind == PHI_STEP_TAKE;
     work.kind = kind;
-    work.size = size;
-    work.wide = lines && size > PHI_WIDE_LEAST;
+    work.span.size = size;
+    work.lane.wide = lines && size > PHI_WIDE_LEAST;
     return work;
 }
 
@@ -459,12 +459,13 @@ std::string parts_of(const std::vector<phi_work> &work, bool captured = true)
     return text;
 }
 
-// A long message by a ring has a lead and hands; hands of a push that is alone are in both launches.
+// A long message by a ring has a lead and hands; hands of a push that is alone are in both
+// launches.
 TEST(Policy, LongMessagesHaveALeadAndHands)
 {
     const auto drawn = [](phi_step_kind kind) {
         phi_work work = hop(kind, 3 << 20);
-        work.ring = PHI_RING_DRAWN;
+        work.lane.ring = PHI_RING_DRAWN;
         return work;
     };
     const phi_work push = drawn(PHI_STEP_PUSH), take = drawn(PHI_STEP_TAKE);
@@ -491,8 +492,8 @@ TEST(Policy, LongMessagesHaveALeadAndHands)
 TEST(Plan, TakesAsManyLongMessagesAsALeadHasWarps)
 {
     phi_work push = hop(PHI_STEP_PUSH, 3 << 20), small = hop(PHI_STEP_PUSH, 3 << 10);
-    push.ring = PHI_RING_DRAWN;
-    small.ring = PHI_RING_SHORT;
+    push.lane.ring = PHI_RING_DRAWN;
+    small.lane.ring = PHI_RING_SHORT;
     std::vector<phi_work> work(PHI_LONG_ITEMS + 2, push);
     work.push_back(small);
     phi_plan plan{};
@@ -529,7 +530,8 @@ TEST(Policy, OneBlockOfALaunchWaits)
     EXPECT_EQ(parts_of({take(more)}), "- f |t");
     EXPECT_EQ(parts_of({take(128 << 10)}, false), "- t -") << "a second launch takes a host longer";
     EXPECT_EQ(parts_of({take((128 << 10) + 1)}, false), "- f |t");
-    EXPECT_EQ(parts_of({take(128 << 10), take(8)}, false), "- ft |t") << "one block has enough to do";
+    EXPECT_EQ(parts_of({take(128 << 10), take(8)}, false), "- ft |t")
+        << "one block has enough to do";
     // Of a group what pushes and copies comes before what waits for the peers' pushes and copies.
     EXPECT_EQ(parts_of({push(8), take(8)}), "- ut -");
     EXPECT_EQ(parts_of({push(more), take(8)}), "r|u t|u -");
@@ -579,8 +581,8 @@ TEST(Policy, HandsAndTheirPlaces)
 TEST(Policy, ItemsOfTheFirstBlockShareItsWarps)
 {
     for (size_t n = 1; n <= PHI_HOP_ITEMS; n++) {
-        Launch launch = launch_of(std::vector<phi_work>(n, hop(PHI_STEP_TAKE, 8192)),
-                                  PHI_HOP_SECOND);
+        Launch launch =
+            launch_of(std::vector<phi_work>(n, hop(PHI_STEP_TAKE, 8192)), PHI_HOP_SECOND);
         unsigned warps = 0, barriers = 0;
         for (uint32_t i = 0; i < n; i++) {
             EXPECT_EQ(launch.args.items[i].first, warps) << n;
@@ -608,7 +610,8 @@ TEST(Policy, HandsOfBothLaunchesHaveAsManyThreads)
           std::vector<phi_work>(16, copy), std::vector<phi_work>{push, take, take},
           std::vector<phi_work>{hop(PHI_STEP_MOVE, 17 << 20), push, arrive},
           std::vector<phi_work>{push, hop(PHI_STEP_PUSH, 8192), hop(PHI_STEP_PUSH, 8192), take}}) {
-        const Launch first = launch_of(work, PHI_HOP_FIRST), second = launch_of(work, PHI_HOP_SECOND);
+        const Launch first = launch_of(work, PHI_HOP_FIRST),
+                     second = launch_of(work, PHI_HOP_SECOND);
         EXPECT_EQ(first.grid.threads, second.grid.threads) << work.size();
         EXPECT_LE(first.grid.threads, unsigned(PHI_SPREAD_THREADS));
     }
@@ -619,8 +622,8 @@ TEST(Policy, LargeCopiesTakeFewBlocks)
 {
     const auto blocks_of = [&](size_t size, uintptr_t apart) {
         phi_work copy = hop(PHI_STEP_MOVE, size);
-        copy.source = reinterpret_cast<void *>(static_cast<uintptr_t>(0x10000000));
-        copy.destination = reinterpret_cast<void *>(0x20000000 + apart);
+        copy.span.source = reinterpret_cast<void *>(static_cast<uintptr_t>(0x10000000));
+        copy.span.destination = reinterpret_cast<void *>(0x20000000 + apart);
         return launch_of({copy}, PHI_HOP_SECOND).args.items[0].blocks;
     };
     const size_t most = 24 << 20;
@@ -646,12 +649,12 @@ TEST(Policy, NumbersComeBehindWhatOthersRead)
     };
     for (const auto &row : rows) {
         phi_work work = hop(row.kind, 8);
-        work.signal = row.signal;
-        work.peer_lane = PHI_STAGE_LIKE(4096, 1);
-        work.host_destination = row.host_destination;
+        work.lane.signal = row.signal;
+        work.lane.peer = PHI_STAGE_LIKE(4096, 1);
+        work.span.host_destination = row.host_destination;
         EXPECT_EQ(launch_of({work}, PHI_HOP_SECOND).args.items[0].fence, row.fence)
             << int(row.kind) << int(row.signal);
-        work.fence_before = 1;
+        work.lane.fence_before = 1;
         EXPECT_EQ(launch_of({work}, PHI_HOP_SECOND).args.items[0].fence,
                   row.fence | PHI_FENCE_BEFORE);
     }
@@ -696,21 +699,21 @@ TEST(Policy, ALaunchIsOfTheSmallestKernelThatServes)
                              PHI_HOP_THREADS, PHI_STAGED_THREADS};
     for (const auto &row : rows) {
         phi_work work = hop(row.kind, row.size);
-        work.peer_lane = PHI_STAGE_LIKE(row.chunk, row.lane_blocks);
+        work.lane.peer = PHI_STAGE_LIKE(row.chunk, row.lane_blocks);
         Launch launch = launch_of({work}, row.part);
         EXPECT_EQ(launch.grid.kernel, row.alone) << int(row.kind) << " " << row.size;
         EXPECT_EQ(launch.grid.threads, row.threads) << int(row.kind) << " " << row.size;
         EXPECT_LE(launch.grid.threads, most[launch.grid.kernel - PHI_KERNEL_HOP]);
         if (phi_step_staged(row.kind))
             continue;
-        launch = launch_of({work, hop(row.part == PHI_HOP_FIRST ? PHI_STEP_PUSH : PHI_STEP_TAKE, 8)},
-                           row.part);
+        launch = launch_of(
+            {work, hop(row.part == PHI_HOP_FIRST ? PHI_STEP_PUSH : PHI_STEP_TAKE, 8)}, row.part);
         EXPECT_EQ(launch.grid.kernel, row.beside) << int(row.kind) << " " << row.size;
         EXPECT_LE(launch.grid.threads, most[launch.grid.kernel - PHI_KERNEL_HOP]);
     }
     phi_work unaligned = hop(PHI_STEP_TAKE, 128 << 10);
     EXPECT_EQ(launch_of({unaligned}, PHI_HOP_SECOND, false).grid.threads, 1024u);
-    unaligned.destination = reinterpret_cast<void *>(static_cast<uintptr_t>(8));
+    unaligned.span.destination = reinterpret_cast<void *>(static_cast<uintptr_t>(8));
     const Launch launch = launch_of({unaligned}, PHI_HOP_SECOND, false);
     EXPECT_EQ(launch.grid.kernel, PHI_KERNEL_HOP_SPREAD);
     EXPECT_EQ(launch.grid.threads, 512u);

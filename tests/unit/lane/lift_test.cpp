@@ -22,15 +22,24 @@ class Ends
         for (int i = 0; i < 2; i++) {
             for (int word = 0; word < PHI_WORD_COUNT; word++)
                 lines[i].words[word] = phi_word_start[word];
-            ends[i].protocol_out = ends[i].protocol_in = PH_PROTOCOL_PUT;
-            ends[i].mine = reinterpret_cast<phi_line *>(&lines[i]);
-            ends[i].theirs_line = reinterpret_cast<phi_line *>(&lines[!i]);
+            ends[i].fixed.protocol[0] = ends[i].fixed.protocol[1] = PH_PROTOCOL_PUT;
+            ends[i].fixed.own.line = reinterpret_cast<phi_line *>(&lines[i]);
+            ends[i].fixed.theirs.line = reinterpret_cast<phi_line *>(&lines[!i]);
         }
     }
     // The word by which rank 0 sends.
-    uint32_t &word(phi_word w) { return lines[0].words[w]; }
-    void let_go(int rank) { phi_lift_all(&ends[rank], false); }
-    bool is_undone(int rank) { return phi_lift_undone(&ends[rank]); }
+    uint32_t &word(phi_word w)
+    {
+        return lines[0].words[w];
+    }
+    void let_go(int rank)
+    {
+        phi_lift_all(&ends[rank], false);
+    }
+    bool is_undone(int rank)
+    {
+        return phi_lift_undone(&ends[rank]);
+    }
 
   private:
     struct alignas(64) { // C++ does not know phi_line; its words come first

@@ -32,7 +32,7 @@ class Keys : public testing::Test
     }
     ~Keys() override
     {
-        free(key.theirs);
+        free(key.theirs.list);
         free(key.peer);
     }
     int tell(uint32_t number, uint64_t size = 0)
@@ -58,7 +58,7 @@ TEST_F(Keys, TheirBuffersAreFoundInWhateverOrderTheyCome)
         ASSERT_EQ(phi_key_theirs(&key, number - 1), nullptr);
         ASSERT_EQ(phi_key_theirs(&key, number + 1), nullptr);
     }
-    EXPECT_EQ(key.theirs_count, 500u);
+    EXPECT_EQ(key.theirs.count, 500u);
     EXPECT_EQ(tell(0), -EBADMSG);
     EXPECT_EQ(tell(PHI_AGREEMENT_GONE), -EBADMSG);
 }

@@ -31,7 +31,7 @@ namespace
 {
 
 const size_t LARGE = 256 << 10; // no enqueue copies this much
-const int RING = 1 << 18; // items, at most; 8192 at first
+const int RING = 1 << 18;       // items, at most; 8192 at first
 #if defined(__SANITIZE_THREAD__)
 const bool TSAN = true;
 #elif defined(__has_feature)
@@ -47,9 +47,9 @@ phi_work wait(uint32_t *word, uint32_t *broken = nullptr)
     work.call = PHI_CALL_COMPLETE;
     work.peer = 3;
     work.op_id = 42;
-    work.word = word;
-    work.value = 1;
-    work.broken = broken;
+    work.word.host = word;
+    work.word.value = 1;
+    work.over.broken = broken;
     return work;
 }
 
@@ -57,7 +57,7 @@ phi_work reset(uint32_t *word)
 {
     phi_work work = wait(word);
     work.kind = PHI_STEP_POST;
-    work.value = 0;
+    work.word.value = 0;
     return work;
 }
 
@@ -73,10 +73,10 @@ phi_work copy(void *to, const void *from, size_t size, uint32_t *broken = nullpt
     phi_work work{};
     work.kind = PHI_STEP_COPY;
     work.call = PHI_CALL_PUT;
-    work.destination = to;
-    work.source = from;
-    work.size = size;
-    work.broken = broken;
+    work.span.destination = to;
+    work.span.source = from;
+    work.span.size = size;
+    work.over.broken = broken;
     return work;
 }
 
@@ -425,8 +425,8 @@ TEST_F(Queue, ADeadlinePassesDuringALargeCopy)
     EXPECT_EQ(word[0], 1u);
 }
 
-// The peer's word shows that a part came. Where this end's next post is left out, as the channel has
-// ended meanwhile, that is no other one.
+// The peer's word shows that a part came. Where this end's next post is left out, as the channel
+// has ended meanwhile, that is no other one.
 TEST_F(Queue, APartIsTakenOnceWhereTheChannelEnds)
 {
     struct {
@@ -441,11 +441,11 @@ TEST_F(Queue, APartIsTakenOnceWhereTheChannelEnds)
     const auto part = [&](char *to) {
         phi_work ready = post(word, broken), full = wait(word, broken);
         phi_work take = copy(to, slot.bytes, 8, broken);
-        full.value = take.value = PHI_BIT_FULL;
+        full.word.value = take.word.value = PHI_BIT_FULL;
         take.head = PHI_HEAD_CHECK;
-        take.message = slot.size;
+        take.span.message = slot.size;
         take.word = full.word;
-        ready.undone = full.undone = take.undone = undone;
+        ready.over.undone = full.over.undone = take.over.undone = undone;
         ASSERT_EQ(issue(std::vector<phi_work>{ready, full, take}), 0);
     };
     part(first);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "api/self.h"
+#include "api/loopback.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,96 +8,99 @@
 #include "exchange/request.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
-#include "peer/peers.h"
 #include "peer/self.h"
+#include "peer/loopback.h"
 
 // ---- exchange
 
 // Of an exchange: by operation its channel, NULL: it is with another rank.
-struct phi_selves {
+struct phi_loopbacks {
     size_t n;
     struct ph_channel *channels[];
 };
 
-static void free_selves(struct phi_peers *peers, struct phi_selves *selves, bool keep)
+static void free_selves(struct phi_self *self, struct phi_loopbacks *loopbacks, bool keep)
 {
-    pthread_mutex_lock(&peers->lock);
-    for (size_t i = 0; i < selves->n; i++)
-        if (selves->channels[i] != NULL && !keep)
-            selves->channels[i]->handles--;
-    pthread_mutex_unlock(&peers->lock);
-    free(selves);
+    pthread_mutex_lock(&self->lock);
+    for (size_t i = 0; i < loopbacks->n; i++)
+        if (loopbacks->channels[i] != NULL && !keep)
+            loopbacks->channels[i]->kept.handles--;
+    pthread_mutex_unlock(&self->lock);
+    free(loopbacks);
 }
 
 // *others: operations with other ranks, of which there are *left.
-static int divide(struct phi_peers *peers, const struct ph_operation *ops, size_t n,
-                  struct phi_selves *selves, struct ph_operation *others, size_t *left)
+static int divide(struct phi_self *self, const struct ph_operation *ops, size_t n,
+                  struct phi_loopbacks *loopbacks, struct ph_operation *others, size_t *left)
 {
     int rc = 0;
     *left = 0;
-    pthread_mutex_lock(&peers->lock);
-    for (; selves->n < n && rc == 0; selves->n += rc == 0) {
-        const struct ph_operation *op = &ops[selves->n];
-        if (op->peer == peers->rank)
-            rc = phi_self_open(peers, op->op_id, &selves->channels[selves->n]);
+    pthread_mutex_lock(&self->lock);
+    for (; loopbacks->n < n && rc == 0; loopbacks->n += rc == 0) {
+        const struct ph_operation *op = &ops[loopbacks->n];
+        if (op->peer == self->rank)
+            rc = phi_loopback_open(self, op->op_id, &loopbacks->channels[loopbacks->n]);
         else
             others[(*left)++] = *op;
     }
-    pthread_mutex_unlock(&peers->lock);
+    pthread_mutex_unlock(&self->lock);
     return rc;
 }
 
-int phi_self_start(struct phi_peers *peers, const struct ph_operation *ops, size_t n,
-                   struct ph_exchange_request **request)
+int phi_loopback_start(struct phi_self *self, const struct ph_operation *ops, size_t n,
+                       struct ph_exchange_request **request)
 {
     struct ph_operation *others = malloc(n * sizeof *others);
-    struct phi_selves *selves = calloc(1, sizeof *selves + n * sizeof selves->channels[0]);
+    struct phi_loopbacks *loopbacks =
+        calloc(1, sizeof *loopbacks + n * sizeof loopbacks->channels[0]);
     size_t left;
     int rc;
-    if (others == NULL || selves == NULL) {
+    if (others == NULL || loopbacks == NULL) {
         free(others);
-        free(selves);
-        return phi_fail(peers->report, -ENOMEM, "out of memory for %zu operations", n);
+        free(loopbacks);
+        return phi_fail(self->report, -ENOMEM, "out of memory for %zu operations", n);
     }
-    rc = divide(peers, ops, n, selves, others, &left);
+    rc = divide(self, ops, n, loopbacks, others, &left);
     if (rc == 0)
-        rc = phi_exchange_start(peers, others, left, request);
+        rc = phi_exchange_start(self, others, left, request);
     free(others);
     if (rc == 0)
-        (*request)->selves = selves;
+        (*request)->loopbacks = loopbacks;
     else
-        free_selves(peers, selves, false);
+        free_selves(self, loopbacks, false);
     return rc;
 }
 
-// The channels of other ranks, which stand at the beginning, move to the places of their operations.
-static void spread(const struct phi_selves *selves, size_t others, struct ph_channel **channels)
+// The channels of other ranks, which stand at the beginning, move to the places of their
+// operations.
+static void spread(const struct phi_loopbacks *loopbacks, size_t others,
+                   struct ph_channel **channels)
 {
-    for (size_t i = selves->n; i-- > 0;)
-        channels[i] = selves->channels[i] ? selves->channels[i] : channels[--others];
+    for (size_t i = loopbacks->n; i-- > 0;)
+        channels[i] = loopbacks->channels[i] ? loopbacks->channels[i] : channels[--others];
 }
 
-int phi_self_finish(struct ph_exchange_request *request, struct ph_channel **channels,
-                    int64_t deadline)
+int phi_loopback_finish(struct ph_exchange_request *request, struct ph_channel **channels,
+                        int64_t deadline)
 {
-    struct phi_peers *peers = phi_exchange_peers(request);
-    struct phi_selves *selves = request->selves;
+    struct phi_self *self = phi_exchange_peers(request);
+    struct phi_loopbacks *loopbacks = request->loopbacks;
     const size_t others = request->capacity;
-    request->selves = NULL;
+    request->loopbacks = NULL;
     const int rc = phi_exchange_finish(request, channels, deadline);
-    if (selves == NULL)
+    if (loopbacks == NULL)
         return rc;
     if (rc == 0)
-        spread(selves, others, channels);
-    free_selves(peers, selves, rc == 0);
+        spread(loopbacks, others, channels);
+    free_selves(self, loopbacks, rc == 0);
     return rc;
 }
 
 // ---- groups
 
-int phi_self_refuse(const struct ph_channel *channel, const char *what)
+int phi_loopback_refuse(const struct ph_channel *channel, const char *what)
 {
-    return phi_fail(channel->peers->report, -EINVAL,
+    return phi_fail(channel->self->report, -EINVAL,
                     "operation %llu with rank %d, which is this rank: %s needs another one; to "
                     "itself a rank sends in a group (ph_group) that has the receive, too",
                     (unsigned long long)channel->op_id, channel->peer->rank, what);
@@ -105,22 +108,22 @@ int phi_self_refuse(const struct ph_channel *channel, const char *what)
 
 static bool is_half(const struct ph_group_op *op, enum ph_group_kind kind)
 {
-    return op->channel->self && op->kind == kind;
+    return op->channel->fixed.loopback && op->kind == kind;
 }
 
-struct phi_self_pairs phi_self_pairs(const struct ph_group_op *ops, size_t n)
+struct phi_loopback_pairs phi_loopback_pairs(const struct ph_group_op *ops, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (ops[i].channel->self)
-            ops[i].channel->turn[0].next = 0;
-    return (struct phi_self_pairs){ops, n, 0};
+        if (ops[i].channel->fixed.loopback)
+            ops[i].channel->live.turn[0].next = 0;
+    return (struct phi_loopback_pairs){ops, n, 0};
 }
 
 // The next receive of a channel, whose place is kept there.
-static const struct ph_group_op *next_receive(const struct phi_self_pairs *pairs,
+static const struct ph_group_op *next_receive(const struct phi_loopback_pairs *pairs,
                                               struct ph_channel *channel)
 {
-    for (size_t *i = &channel->turn[0].next; *i < pairs->n;) {
+    for (size_t *i = &channel->live.turn[0].next; *i < pairs->n;) {
         const struct ph_group_op *op = &pairs->ops[(*i)++];
         if (op->channel == channel && op->kind == PH_GROUP_RECV)
             return op;
@@ -128,8 +131,8 @@ static const struct ph_group_op *next_receive(const struct phi_self_pairs *pairs
     return NULL;
 }
 
-bool phi_self_next(struct phi_self_pairs *pairs, const struct ph_group_op **send,
-                   const struct ph_group_op **receive)
+bool phi_loopback_next(struct phi_loopback_pairs *pairs, const struct ph_group_op **send,
+                       const struct ph_group_op **receive)
 {
     while (pairs->at < pairs->n) {
         const struct ph_group_op *op = &pairs->ops[pairs->at++];
@@ -144,7 +147,7 @@ bool phi_self_next(struct phi_self_pairs *pairs, const struct ph_group_op **send
 
 static int lacks(const struct ph_group_op *op, size_t place, const char *what, const char *other)
 {
-    return phi_fail(op->channel->peers->report, -EINVAL,
+    return phi_fail(op->channel->self->report, -EINVAL,
                     "group: the %s of %zu bytes at place %zu, of operation %llu with rank %d, "
                     "which is this rank, has no %s in it",
                     what, op->size, place, (unsigned long long)op->channel->op_id,
@@ -161,13 +164,13 @@ static int check_pair(const struct ph_group_op *send, const struct ph_group_op *
 {
     const struct ph_channel *channel = send->channel;
     if (send->size != receive->size)
-        return phi_fail(channel->peers->report, -EINVAL,
+        return phi_fail(channel->self->report, -EINVAL,
                         "group: operation %llu with rank %d, which is this rank: a send of %zu "
                         "bytes matches a receive of %zu",
                         (unsigned long long)channel->op_id, channel->peer->rank, send->size,
                         receive->size);
     if (overlap(send, receive))
-        return phi_fail(channel->peers->report, -EINVAL,
+        return phi_fail(channel->self->report, -EINVAL,
                         "group: operation %llu with rank %d, which is this rank: %zu bytes at %p "
                         "overlap those at %p that they are to be copied to",
                         (unsigned long long)channel->op_id, channel->peer->rank, send->size,
@@ -175,17 +178,17 @@ static int check_pair(const struct ph_group_op *send, const struct ph_group_op *
     return 0;
 }
 
-int phi_self_check(const struct ph_group_op *ops, size_t n)
+int phi_loopback_check(const struct ph_group_op *ops, size_t n)
 {
-    struct phi_self_pairs pairs = phi_self_pairs(ops, n);
+    struct phi_loopback_pairs pairs = phi_loopback_pairs(ops, n);
     const struct ph_group_op *send, *receive;
     int rc = 0;
-    while (rc == 0 && phi_self_next(&pairs, &send, &receive))
+    while (rc == 0 && phi_loopback_next(&pairs, &send, &receive))
         rc = receive ? check_pair(send, receive)
                      : lacks(send, (size_t)(send - ops), "send", "receive");
     // What stands behind the last one that was matched.
     for (size_t i = 0; i < n && rc == 0; i++)
-        if (is_half(&ops[i], PH_GROUP_RECV) && i >= ops[i].channel->turn[0].next)
+        if (is_half(&ops[i], PH_GROUP_RECV) && i >= ops[i].channel->live.turn[0].next)
             rc = lacks(&ops[i], i, "receive", "send");
     return rc;
 }
