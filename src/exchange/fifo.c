@@ -60,7 +60,8 @@ bool phi_fifo_put(struct phi_peer *peer, const void *bytes, size_t size)
     const uint64_t taken = atomic_load_explicit(&theirs->taken, memory_order_acquire);
     const uint64_t used = peer->fifo.posted - taken;
     if (used > PHI_FIFO_BYTES || size > PHI_FIFO_BYTES - HEAD ||
-        whole(size) > PHI_FIFO_BYTES - used)
+        whole(size) > PHI_FIFO_BYTES - used ||
+        !phi_segment_reserve_fifo(peer->segment, peer->fifo.posted + whole(size)))
         return false;
     const uint32_t head[2] = {(uint32_t)size, 0};
     uint8_t *fifo = phi_segment_fifo(peer->segment, peer->segment->side);

@@ -32,25 +32,35 @@ static void set_sleeping(struct phi_self *self, bool sleeping)
     self->inbox.registered = sleeping;
 }
 
-static int file_member(struct phi_self *self, const struct phi_message *message)
+// The record of an expulsion: it takes the place of a later life's.
+static int file_expulsion(struct phi_self *self, const struct phi_message *message)
+{
+    if (message->rank != self->rank && phi_self_peer(self, message->rank) == NULL)
+        return -ENOMEM;
+    phi_expel_file(self, message->rank, message->incarnation - 1);
+    return 0;
+}
+
+static int file_member(struct phi_self *self, struct phi_message *message)
 {
     struct phi_capabilities theirs;
-    const bool own = message->rank == self->rank;
-    struct phi_peer *peer = own ? NULL : phi_self_peer(self, message->rank);
-    if (peer == NULL && !own)
-        return -ENOMEM;
-    if (message->size == 0) // the record of an expulsion: it takes the place of a later life's
-        phi_expel_file(self, message->rank, message->incarnation - 1);
-    if (message->size == 0 || own)
+    const struct phi_peer *peer = self->table[message->rank];
+    if (message->size == 0)
+        return file_expulsion(self, message);
+    if (message->rank == self->rank)
         return 0;
-    if (message->incarnation <= peer->incarnation || message->incarnation <= peer->life.newer ||
-        message->incarnation <= peer->life.expelled)
+    if (peer != NULL &&
+        (message->incarnation <= peer->incarnation || message->incarnation <= peer->life.newer ||
+         message->incarnation <= peer->life.expelled))
         return 0;
     if (phi_capabilities_decode(&theirs, message->bytes, message->size))
         return -EBADMSG;
     if (phi_capabilities_same_device(&self->mine, &theirs))
         phi_cuda_executor_share(self->executor, true);
-    phi_peer_record(peer, message->incarnation, &theirs);
+    if (peer == NULL)
+        phi_self_keep(self, message);
+    else
+        phi_peer_record(self->table[message->rank], message->incarnation, &theirs);
     return 0;
 }
 
@@ -131,6 +141,25 @@ static int receive_or_sleep(struct phi_self *self, bool awaited, int64_t deadlin
     return pause_for(self, WATCH_PAUSE_MS, deadline);
 }
 
+// Without the lock. The record of a rank that nobody has named changes nothing for who waits: it is
+// filed, and the next message is waited for.
+static int receive_news(struct phi_self *self, bool awaited, int64_t deadline,
+                        struct phi_message *message)
+{
+    for (;;) {
+        int rc = receive_or_sleep(self, awaited, deadline, message);
+        if (rc || !message->member || message->size == 0 || phi_now() >= deadline)
+            return rc;
+        pthread_mutex_lock(&self->lock);
+        const bool news = self->table[message->rank] != NULL;
+        if (!news)
+            file_message(self, message);
+        pthread_mutex_unlock(&self->lock);
+        if (news)
+            return 0;
+    }
+}
+
 // With the lock given up; files what comes. Nothing else is taken before what is late, so that the
 // messages of a rank stay in their order.
 static int receive(struct phi_self *self, int64_t deadline)
@@ -150,7 +179,7 @@ static int receive(struct phi_self *self, int64_t deadline)
     struct phi_message message = {0};
     int rc = over   ? phi_mailbox_sleep(self->mailbox, deadline)
              : late ? pause_for(self, LATE_PAUSE_MS, deadline)
-                    : receive_or_sleep(self, awaited, deadline, &message);
+                    : receive_news(self, awaited, deadline, &message);
     pthread_mutex_lock(&self->lock);
     self->inbox.receiving = false;
     if (late)

@@ -50,8 +50,8 @@ static void store_confirm(struct phi_key *key, enum phi_reason reason)
         line = key->line == PHI_NO_LINE ? 0 : key->line;
     }
     key->confirm = make_confirm(key->agreement.round, line, phi_flag_memory_usable(peer), reason);
-    // Release: pairs with the peer's acquire load in peer_confirmed. The lines it names are at
-    // their start values since the segment was made.
+    // Release: pairs with the peer's acquire load in peer_confirmed. The line it names is zero, or
+    // at its start values.
     phi_segment_put64(peer->segment,
                       phi_segment_confirm(peer->segment, peer->segment->side, key->slot),
                       key->confirm);
@@ -73,6 +73,7 @@ static bool peer_confirmed(const struct phi_key *key, uint64_t *theirs)
 
 static void set_lines(struct ph_channel *channel, struct phi_segment *segment)
 {
+    phi_segment_start_line(segment, channel->fixed.index);
     channel->fixed.own.line = phi_segment_line(segment, segment->side, channel->fixed.index);
     channel->fixed.theirs.line = phi_segment_line(segment, !segment->side, channel->fixed.index);
     channel->fixed.life = (uint8_t)(atomic_load(&channel->fixed.own.line->life) & PHI_LIFE_MASK);
@@ -100,9 +101,8 @@ static void set_route(struct ph_channel *channel, const struct phi_own_buffer *o
     }
 }
 
-// What a channel needs is there before we confirm: after both confirms nothing may fail at one end
-// only.
-static bool have_memory(struct phi_key *key)
+// Memory for a channel: 0 or -ENOMEM.
+static int make_ready(struct phi_key *key)
 {
     if (key->made.channel == NULL)
         key->made.channel = calloc(1, sizeof *key->made.channel);
@@ -110,10 +110,20 @@ static bool have_memory(struct phi_key *key)
         size_t capacity = key->channels.count ? key->channels.count * 2 : 1;
         void *grown = realloc(key->channels.list, capacity * sizeof *key->channels.list);
         if (grown == NULL)
-            return false;
+            return -ENOMEM;
         key->channels.list = grown;
     }
-    return key->made.channel != NULL && phi_staging_make(key);
+    return key->made.channel != NULL && phi_staging_make(key) ? 0 : -ENOMEM;
+}
+
+// What a channel needs is there before we confirm: after both confirms nothing may fail at one end
+// only. 0, or what is reported.
+static int have_memory(struct phi_key *key)
+{
+    struct phi_peer *peer = key->peer;
+    if (make_ready(key))
+        return phi_fail(peer->self->report, -ENOMEM, "out of memory for a channel");
+    return phi_retire_line_ready(peer);
 }
 
 static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8_t reach,
@@ -359,8 +369,8 @@ bool phi_pending_miss(struct phi_pending *pending, struct phi_remote_export **im
     if (!phi_confirm_shows(key->confirm, key->agreement.round)) {
         if (!may_confirm(pending, import, &reason))
             return false;
-        if (!have_memory(key)) {
-            int rc = phi_fail(key->peer->self->report, -ENOMEM, "out of memory for a channel");
+        int rc = have_memory(key);
+        if (rc) {
             phi_pending_settle(pending, rc, NULL); // the round stays open
             return true;
         }

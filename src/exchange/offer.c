@@ -210,6 +210,8 @@ static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
     uint64_t size = buffer.released ? UINT64_MAX : buffer.export_->info.allocation.size;
     if (buffer.size == 0 || buffer.offset > size || buffer.size > size - buffer.offset)
         return -EBADMSG;
+    if (names && !phi_peer_slots_grow(peer, slot))
+        return -ENOMEM;
     if (names && life <= peer->keys.slot_lives[slot])
         return 0;
     int rc = 0;

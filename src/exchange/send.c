@@ -25,7 +25,9 @@ static int give_slot(struct phi_key *key)
     // Several may have found room for one.
     if (phi_retire_room(peer, true, key->request))
         return -EAGAIN;
-    return phi_key_set_slot(key, phi_retire_slot(peer));
+    uint32_t slot;
+    int rc = phi_retire_slot(peer, &slot);
+    return rc ? rc : phi_key_set_slot(key, slot);
 }
 
 static size_t collect(struct ph_exchange_request *request, struct phi_peer *peer,

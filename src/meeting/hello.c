@@ -15,6 +15,7 @@
 #include "meeting/contact.h"
 #include "meeting/lives.h"
 #include "meeting/opener.h"
+#include "meeting/path.h"
 #include "peer/hello_wire.h"
 #include "peer/message.h"
 #include "peer/node.h"
@@ -167,6 +168,25 @@ int phi_hello_file(struct phi_peer *peer, const void *bytes, size_t size)
 
 // ---- ready
 
+// Nobody has asked for the net, and ipc would serve better between ranks of one node. Once for all
+// peers: mostly all are parted by the same.
+static void tell_way(struct phi_peer *peer)
+{
+    struct phi_self *self = peer->self;
+    const struct phi_capabilities *theirs = &peer->theirs;
+    const bool wanted = !phi_capabilities_same_node(&self->mine, theirs) ||
+                        self->mine.device != theirs->device || phi_path_asked(&self->mine, theirs);
+    phi_log(self->report, PH_LOG_INFO, "rank %d is reached over the net (%s): process %u on %s",
+            peer->rank, phi_net_name(self->net.net), theirs->pid, theirs->host);
+    if (wanted || self->net.told)
+        return;
+    self->net.told = true;
+    phi_log(self->report, PH_LOG_WARN,
+            "rank %d, by its record on this node, is reached over the net, and not by ipc: %s "
+            "(PEERHOP_PATH=ipc makes an error of that, net says that it is wanted)",
+            peer->rank, phi_reason_text(phi_contact_against(peer, true, PHI_KIND_HOST)));
+}
+
 // The peer knows our address and we know its. What follows on the link finds the pair ready.
 static void make_ready(struct phi_peer *peer)
 {
@@ -183,8 +203,7 @@ static void make_ready(struct phi_peer *peer)
     phi_peer_acknowledge(peer);
     phi_peer_look(peer);
     phi_expel_tell(peer);
-    phi_log(self->report, PH_LOG_INFO, "rank %d is reached over the net (%s): process %u on %s",
-            peer->rank, phi_net_name(self->net.net), peer->theirs.pid, peer->theirs.host);
+    tell_way(peer);
     phi_service_wake(self); // beats for it
     phi_self_changed(self);
     phi_mailbox_wake(self->mailbox);

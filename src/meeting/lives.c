@@ -109,8 +109,8 @@ static void forget(struct phi_peer *peer)
     peer->replies.unsaid_count = 0;
     phi_hello_forget(peer);
     phi_flag_memory_forget(peer);
-    memset(peer->keys.slot_lives, 0,
-           (size_t)peer->self->config->channels * sizeof *peer->keys.slot_lives);
+    for (uint32_t i = 0; i < peer->keys.slots_room; i++)
+        peer->keys.slot_lives[i] = 0;
     peer->imports.seen = 0;
     peer->imports.ended_count = 0;
     peer->heard.filed = 0;

@@ -219,7 +219,8 @@ int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
     struct phi_self *self = peer->self;
     if (phi_contact_by_net(peer))
         return prepare_net(peer, deadline);
-    if (!phi_capabilities_same_node(&self->mine, &peer->theirs)) {
+    if (!phi_capabilities_same_node(&self->mine, &peer->theirs) ||
+        phi_capabilities_apart(&self->mine, &peer->theirs)) {
         peer->contact.unreachable = true;
         peer->contact.why = phi_transport_net.viable(&self->mine, &peer->theirs, PHI_KIND_HOST);
         return 0;

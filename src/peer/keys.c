@@ -71,9 +71,34 @@ void phi_key_forget_full(struct phi_key *key)
     key->missed = 0;
 }
 
+// Made for a power of two, so that what is copied in all is no more than what there is in the end.
+bool phi_peer_slots_grow(struct phi_peer *peer, uint32_t slot)
+{
+    const uint32_t capacity = (uint32_t)peer->self->config->channels;
+    struct phi_keys *keys = &peer->keys;
+    uint32_t room = keys->slots_room ? keys->slots_room : 16;
+    if (slot < keys->slots_room)
+        return true;
+    while (room <= slot)
+        room *= 2;
+    room = room < capacity ? room : capacity;
+    struct phi_key **slots = realloc(keys->slots, room * sizeof *slots);
+    if (slots == NULL)
+        return false;
+    keys->slots = slots;
+    uint32_t *lives = realloc(keys->slot_lives, room * sizeof *lives);
+    if (lives == NULL)
+        return false;
+    keys->slot_lives = lives;
+    memset(&slots[keys->slots_room], 0, (room - keys->slots_room) * sizeof *slots);
+    memset(&lives[keys->slots_room], 0, (room - keys->slots_room) * sizeof *lives);
+    keys->slots_room = room;
+    return true;
+}
+
 int phi_key_set_slot(struct phi_key *key, uint32_t slot)
 {
-    if (slot >= (uint32_t)key->peer->self->config->channels || key->peer->keys.slots[slot] != NULL)
+    if (phi_peer_slot(key->peer, slot) != NULL)
         return -EBADMSG;
     key->peer->keys.slots[slot] = key;
     key->slot = slot;

@@ -160,10 +160,16 @@ static inline uint8_t phi_role_opposite(uint8_t role)
     return role == PH_ROLE_SENDER ? PH_ROLE_RECEIVER : PH_ROLE_SENDER;
 }
 
+// phi_peer_slots_grow makes room for the key of a slot (< PEERHOP_CHANNELS); false: there is no
+// memory.
+bool phi_peer_slots_grow(struct phi_peer *peer, uint32_t slot);
+
 // phi_key_find: or NULL. phi_key_get finds or makes a key; NULL: *rc is -ENOSPC or -ENOMEM.
 struct phi_key *phi_key_find(const struct phi_peer *peer, uint64_t op_id, uint8_t role);
 struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role, int *rc);
 struct ph_channel *phi_key_channel(const struct phi_key *key, uint32_t mine, uint32_t theirs);
+
+// phi_key_set_slot gives the key a slot for which there is room. -EBADMSG: it is another key's.
 int phi_key_set_slot(struct phi_key *key, uint32_t slot);
 
 // forget_full: what was told, or is to be told, of exchanges that ended without a slot.

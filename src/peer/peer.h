@@ -95,6 +95,7 @@ struct phi_keys {
     struct phi_map all;
     struct phi_key **slots; // by slot index
     uint32_t *slot_lives; // by slot: of its present use; at the higher rank: the last that is over
+    uint32_t slots_room;  // of `slots` and `slot_lives`: they grow as slots are given
     uint32_t numbers;     // given to own buffers so far
 };
 
@@ -237,6 +238,12 @@ struct phi_peer {
 static inline bool phi_peer_connected(const struct phi_peer *peer)
 {
     return peer->to.socket >= 0 || (peer->to.link != NULL && peer->state >= PHI_PEER_READY);
+}
+
+// phi_peer_slot: the key that has a slot, or NULL.
+static inline struct phi_key *phi_peer_slot(const struct phi_peer *peer, uint64_t slot)
+{
+    return slot < peer->keys.slots_room ? peer->keys.slots[slot] : NULL;
 }
 
 #endif

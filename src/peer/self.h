@@ -65,12 +65,13 @@ struct phi_changes {
 
 // Messages that come by the store.
 struct phi_inbox {
-    bool receiving;          // a thread is inside phi_mailbox_receive
-    bool registered;         // peers ring: this rank's `sleepers` are counted up
-    bool is_late;            // `late` is one
-    struct phi_message late; // there was no memory to file it: it is filed before any other
-    uint32_t *wanted;        // by rank: threads that await a message of it
-    bool *wanted_now;        // the same for phi_mailbox_receive
+    bool receiving;              // a thread is inside phi_mailbox_receive
+    bool registered;             // peers ring: this rank's `sleepers` are counted up
+    bool is_late;                // `late` is one
+    struct phi_message late;     // there was no memory to file it: it is filed before any other
+    struct phi_message *records; // by rank: its member record, while it is not in the table
+    uint32_t *wanted;            // by rank: threads that await a message of it
+    bool *wanted_now;            // the same for phi_mailbox_receive
 };
 
 // Peers that are not in the table.
@@ -124,6 +125,7 @@ struct phi_own_net {
     bool opener_is;       // it has not been joined
     bool opening;         // it is at work, without the lock
     bool failed;          // it could not be opened
+    bool told;            // that it serves where ipc was to
     int error;            // why it is opened again; -EAGAIN: its providers were too slow, or a
                           // thread could not be started
 };
@@ -196,9 +198,13 @@ static inline bool phi_self_forked(const struct phi_self *self)
     return *self->life == 0;
 }
 
-// phi_self_peer (with the lock) returns the entry of a rank, made at first use; NULL: out of
-// memory.
+// phi_self_peer (with the lock) returns the entry of a rank, made at first use, of the record that
+// was kept for it, if any; NULL: out of memory.
 struct phi_peer *phi_self_peer(struct phi_self *self, int rank);
+
+// phi_self_keep (with the lock) keeps the member record of a rank that has no entry, which it takes
+// over. A store may deliver those of all ranks, and most are never named.
+void phi_self_keep(struct phi_self *self, struct phi_message *record);
 
 // phi_peer_new (with the lock) makes an entry for a rank of which nothing is known; NULL: out of
 // memory.

@@ -27,12 +27,29 @@ uint32_t phi_retire_line(struct phi_peer *peer)
                                       : peer->room.lines_used++;
 }
 
-uint32_t phi_retire_slot(struct phi_peer *peer)
+int phi_retire_line_ready(struct phi_peer *peer)
 {
-    uint32_t slot = peer->room.slots_count > 0 ? peer->room.slots[--peer->room.slots_count]
-                                               : peer->room.slots_used++;
-    peer->keys.slot_lives[slot]++;
-    return slot;
+    if (!phi_peer_is_lower(peer) || peer->room.lines_count > 0 ||
+        peer->room.lines_used == peer->segment->capacity)
+        return 0;
+    return phi_segment_reserve(peer->self->report, peer->segment, peer->room.lines_used + 1, 0);
+}
+
+int phi_retire_slot(struct phi_peer *peer, uint32_t *slot)
+{
+    struct phi_room *room = &peer->room;
+    if (room->slots_count > 0) {
+        *slot = room->slots[--room->slots_count];
+    } else {
+        if (!phi_peer_slots_grow(peer, room->slots_used))
+            return phi_fail(peer->self->report, -ENOMEM, "out of memory for rank %d", peer->rank);
+        int rc = phi_segment_reserve(peer->self->report, peer->segment, 0, room->slots_used + 1);
+        if (rc)
+            return rc;
+        *slot = room->slots_used++;
+    }
+    peer->keys.slot_lives[*slot]++;
+    return 0;
 }
 
 static bool has_room(const struct phi_peer *peer, bool slot)
@@ -252,9 +269,11 @@ int phi_retire_room(struct phi_peer *peer, bool slot, const void *request)
 static bool holds_all_slots(struct phi_peer *peer)
 {
     // From the end, which is filled last.
-    for (uint32_t i = peer->segment->capacity; i-- > 0;)
-        if (peer->keys.slots[i] == NULL || !phi_view_of(peer->keys.slots[i], NULL).held)
+    for (uint32_t i = peer->segment->capacity; i-- > 0;) {
+        const struct phi_key *key = phi_peer_slot(peer, i);
+        if (key == NULL || !phi_view_of(key, NULL).held)
             return false;
+    }
     return true;
 }
 
@@ -314,9 +333,8 @@ static int spent_answered(struct ph_channel *channel, enum phi_retire_answer ans
 
 int phi_retire_answered(struct phi_peer *peer, const struct phi_node_message *message)
 {
-    bool known = peer->segment != NULL && message->a < peer->segment->capacity;
-    struct phi_key *key = known ? peer->keys.slots[message->a] : NULL;
-    if (key == NULL || peer->room.asked == 0)
+    struct phi_key *key = phi_peer_slot(peer, message->a);
+    if (peer->segment == NULL || key == NULL || peer->room.asked == 0)
         return -EBADMSG;
     struct ph_channel *channel = phi_evict_channel_at(key, (uint32_t)message->c);
     if (message->c & PHI_RETIRE_SPENT) {

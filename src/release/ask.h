@@ -26,9 +26,12 @@ bool phi_retire_hopeless(struct phi_peer *peer);
 // phi_retire_explain writes what stands in the way, for a sentence.
 void phi_retire_explain(struct phi_peer *peer, char *text, size_t size);
 
-// Lines and slots, of the lower rank; there is room. The words of a line are at their start values.
+// Lines and slots, of the lower rank; there is room. The words of a line are zero, or at their
+// start values. line_ready sees to it that there is memory for the next one, if there is room for
+// it; at the higher rank it does nothing. Errors of it and of slot: -ENOMEM (reported).
+int phi_retire_line_ready(struct phi_peer *peer);
 uint32_t phi_retire_line(struct phi_peer *peer);
-uint32_t phi_retire_slot(struct phi_peer *peer);
+int phi_retire_slot(struct phi_peer *peer, uint32_t *slot);
 
 // phi_retire_answered takes up the answer of the peer: a message of it.
 int phi_retire_answered(struct phi_peer *peer, const struct phi_node_message *message);

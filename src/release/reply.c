@@ -88,10 +88,12 @@ bool phi_retire_refused(struct phi_key *key)
 
 static enum phi_retire_answer judge(struct phi_peer *peer, const struct phi_node_message *message)
 {
-    struct phi_key *key = peer->keys.slots[message->a];
+    struct phi_key *key = phi_peer_slot(peer, message->a);
     uint32_t round = (uint32_t)message->b;
     if (key == NULL) // its offers have not been read yet, or it was never exchanged
-        return message->c == PHI_NO_LINE ? PHI_RETIRE_YES : PHI_RETIRE_ROUND;
+        return message->c != PHI_NO_LINE                         ? PHI_RETIRE_ROUND
+               : phi_peer_slots_grow(peer, (uint32_t)message->a) ? PHI_RETIRE_YES
+                                                                 : PHI_RETIRE_BUSY;
     struct ph_channel *channel = phi_evict_channel_at(key, (uint32_t)message->c);
     if (message->c != PHI_NO_LINE && channel == NULL)
         return PHI_RETIRE_ROUND;
@@ -102,7 +104,7 @@ static enum phi_retire_answer judge(struct phi_peer *peer, const struct phi_node
 
 static void carry_out(struct phi_peer *peer, const struct phi_node_message *message)
 {
-    struct phi_key *key = peer->keys.slots[message->a];
+    struct phi_key *key = peer->keys.slots[message->a]; // as judge() has seen
     if (message->c != PHI_NO_LINE) {
         phi_evict_channel(phi_evict_channel_at(key, (uint32_t)message->c));
         return;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Layout: a header of 64 KiB, then one half for each side: struct phi_side (384 bytes), lines,
 // slots, words of slots, confirms, the FIFO of offers; halves begin at multiples of 64 KiB, so that
-// no two sides share a page whatever the page size is.
+// no two sides share a page whatever the page size is. The file has holes: memory comes to lines
+// and slots as they are given, and to a FIFO as it is written.
 #include "semaphore/segment.h"
 
 #include <errno.h>
@@ -20,7 +21,8 @@ enum {
     SIDE_SIZE = 384,
     CAPACITY_MAX = 1 << 20,
     SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL,
-    LINES_AT_ONCE = UNIT / sizeof(struct phi_line),
+    PIECE = 256,       // lines, or slots, that get their memory together
+    FIFO_PIECE = 4096, // ... and bytes of a FIFO
 };
 
 struct header {
@@ -105,45 +107,114 @@ static int write_all(int fd, const void *bytes, size_t size, size_t at)
     return 0;
 }
 
-static void start_lines(struct phi_line *lines, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        for (int word = 0; word < PHI_WORD_COUNT; word++)
-            atomic_init(&lines[i].word[word], phi_word_start[word]);
-    }
-}
-
-// write_lines brings all words of both sides to their start value.
-static int write_lines(int fd, uint32_t capacity)
-{
-    struct phi_line *lines = calloc(LINES_AT_ONCE, sizeof(*lines));
-    int rc = lines ? 0 : -ENOMEM;
-
-    if (!rc)
-        start_lines(lines, LINES_AT_ONCE);
-    for (size_t side = 0; !rc && side < 2; side++) {
-        size_t at = UNIT + side * half_size(capacity) + SIDE_SIZE;
-
-        for (size_t i = 0; !rc && i < capacity; i += LINES_AT_ONCE) {
-            size_t n = capacity - i < LINES_AT_ONCE ? capacity - i : LINES_AT_ONCE;
-
-            rc = write_all(fd, lines, n * sizeof(*lines), at + i * sizeof(*lines));
-        }
-    }
-    free(lines);
-    return rc;
-}
-
-// fill reserves all pages of a new segment and writes its lines and header.
-static int fill(struct phi_report *report, int fd, const struct header *header)
+// reserve takes the pages of a part of the file, so that a machine without memory for them answers
+// with an error instead of SIGBUS. They are zero, where there was a hole.
+static int reserve(int fd, size_t at, size_t size)
 {
     int rc;
 
     do
-        rc = fallocate(fd, 0, 0, (off_t)header->size) ? -errno : 0;
+        rc = fallocate(fd, 0, (off_t)at, (off_t)size) ? -errno : 0;
     while (rc == -EINTR);
-    if (!rc)
-        rc = write_lines(fd, header->capacity);
+    return rc;
+}
+
+static int reserve_between(const struct phi_segment *segment, const void *begin, const void *end)
+{
+    return reserve(segment->fd, (size_t)((const char *)begin - (const char *)segment->base),
+                   (size_t)((const char *)end - (const char *)begin));
+}
+
+static int reserve_lines(const struct phi_segment *segment, uint32_t from, uint32_t to)
+{
+    int rc = 0;
+
+    for (int side = 0; !rc && side < 2; side++)
+        rc = reserve_between(segment, phi_segment_line(segment, side, from),
+                             phi_segment_line(segment, side, to));
+    return rc;
+}
+
+static int reserve_slots(const struct phi_segment *segment, uint32_t from, uint32_t to)
+{
+    int rc = 0;
+
+    for (int side = 0; !rc && side < 2; side++) {
+        rc = reserve_between(segment, phi_segment_slot(segment, side, from),
+                             phi_segment_slot(segment, side, to));
+        for (uint32_t round = 0; !rc && round < 2; round++)
+            rc = reserve_between(segment, phi_segment_word(segment, side, from, round),
+                                 phi_segment_word(segment, side, to, round));
+        if (!rc)
+            rc = reserve_between(segment, phi_segment_confirm(segment, side, from),
+                                 phi_segment_confirm(segment, side, to));
+    }
+    return rc;
+}
+
+// upto is where the piece ends that has the last of so many.
+static uint32_t upto(const struct phi_segment *segment, uint32_t count)
+{
+    uint32_t end = (count + PIECE - 1) / PIECE * PIECE;
+
+    return end < segment->capacity ? end : segment->capacity;
+}
+
+int phi_segment_reserve(struct phi_report *report, struct phi_segment *segment, uint32_t lines,
+                        uint32_t slots)
+{
+    int rc = 0;
+
+    if (segment->fd < 0) // of a mirror, as of any private memory, nothing is promised
+        return 0;
+    if (lines > segment->lines_there) {
+        rc = reserve_lines(segment, segment->lines_there, upto(segment, lines));
+        if (!rc)
+            segment->lines_there = upto(segment, lines);
+    }
+    if (!rc && slots > segment->slots_there) {
+        rc = reserve_slots(segment, segment->slots_there, upto(segment, slots));
+        if (!rc)
+            segment->slots_there = upto(segment, slots);
+    }
+    if (rc)
+        return phi_fail(report, -ENOMEM, "a segment gets no memory for more channels: %s",
+                        ph_strerror(rc));
+    return 0;
+}
+
+bool phi_segment_reserve_fifo(struct phi_segment *segment, uint64_t bytes)
+{
+    const uint8_t *fifo = phi_segment_fifo(segment, segment->side);
+    uint32_t end = bytes < PHI_FIFO_BYTES ? (uint32_t)bytes : PHI_FIFO_BYTES;
+
+    if (segment->fd < 0 || end <= segment->fifo_there)
+        return true;
+    end = (end + FIFO_PIECE - 1) / FIFO_PIECE * FIFO_PIECE;
+    if (reserve_between(segment, fifo + segment->fifo_there, fifo + end))
+        return false;
+    segment->fifo_there = end;
+    return true;
+}
+
+void phi_segment_start_line(const struct phi_segment *segment, uint32_t index)
+{
+    for (int side = 0; side < 2; side++)
+        for (int word = 0; word < PHI_WORD_COUNT; word++) {
+            uint32_t none = 0;
+
+            atomic_compare_exchange_strong(&phi_segment_line(segment, side, index)->word[word],
+                                           &none, phi_word_start[word]);
+        }
+}
+
+// fill writes the header of a new segment and reserves those of its sides.
+static int fill(struct phi_report *report, int fd, const struct header *header)
+{
+    int rc = 0;
+
+    for (size_t side = 0; !rc && side < 2; side++)
+        rc = reserve(fd, UNIT + side * half_size(header->capacity), SIDE_SIZE);
     if (!rc)
         rc = write_all(fd, header, sizeof(*header), 0);
     if (rc)
@@ -194,8 +265,6 @@ int phi_segment_mirror(struct phi_report *report, uint32_t capacity, int side, s
     if (staging > 0)
         made->staging = (char *)base + segment_size(capacity);
     made->staging_size = staging;
-    for (int i = 0; i < 2; i++)
-        start_lines(phi_segment_line(made, i, 0), capacity);
     *segment = made;
     return 0;
 }

@@ -14,6 +14,7 @@
 #define PHI_SEMAPHORE_SEGMENT_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -65,8 +66,10 @@ struct phi_segment {
     int fd;                // memfd, sealed against shrinking and growing; owned; -1: a mirror
     struct phi_link *link; // of a mirror, once it has one
     uint32_t capacity;
-    int side;                  // of this process: 0 or 1
-    struct phi_slot *slots[2]; // of each side
+    uint32_t lines_there, slots_there; // so many have memory; known to side 0
+    uint32_t fifo_there;               // so many bytes of the own FIFO
+    int side;                          // of this process: 0 or 1
+    struct phi_slot *slots[2];         // of each side
     // likewise, of each slot: those of even rounds, then those of odd ones
     _Atomic uint64_t *words[2];
     void *staging; // of a mirror: memory behind it, for slots; NULL: none
@@ -74,8 +77,8 @@ struct phi_segment {
     uint64_t base_device; // address for the device (registered), or 0
 };
 
-// phi_segment_create makes the segment of a pair (this process is side 0), all words at their start
-// value. nonce names the pair of incarnations. Errors: -ENOMEM, -EMFILE (reported).
+// phi_segment_create makes the segment of a pair (this process is side 0), all of it zero. nonce
+// names the pair of incarnations. Errors: -ENOMEM, -EMFILE (reported).
 int phi_segment_create(struct phi_report *report, uint32_t capacity, uint64_t nonce,
                        struct phi_segment **segment);
 
@@ -90,6 +93,19 @@ int phi_segment_open(struct phi_report *report, int fd, uint64_t nonce,
 int phi_segment_mirror(struct phi_report *report, uint32_t capacity, int side, size_t staging,
                        struct phi_segment **segment);
 void phi_segment_mirror_of(const struct phi_segment *segment, struct phi_mirror *mirror);
+
+// phi_segment_reserve sees to it that so many lines and so many slots (at most `capacity`) have
+// memory: side 0 calls it before it gives one. -ENOMEM (reported): those from before still have
+// theirs. ..._fifo: the same for as many bytes of the own FIFO as were ever written, with what
+// follows; false: there is none, and nothing is reported.
+int phi_segment_reserve(struct phi_report *report, struct phi_segment *segment, uint32_t lines,
+                        uint32_t slots);
+bool phi_segment_reserve_fifo(struct phi_segment *segment, uint64_t bytes);
+
+// phi_segment_start_line brings the words of a new line to their start values. Both ranks of a
+// channel call it before they use its line, at any time: a word that is not zero was started, and
+// used, by the other one, and stays.
+void phi_segment_start_line(const struct phi_segment *segment, uint32_t index);
 
 // Every store of a side into what it publishes (header, slots, confirms) goes through these: put32
 // seq_cst, put64 release. A want of memory ends the link. phi_segment_tell is their part for a

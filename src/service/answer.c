@@ -140,7 +140,7 @@ static int answer_taken(struct phi_self *self, struct phi_peer *peer,
 {
     if (request->a >= (uint64_t)self->config->channels)
         return -EINVAL;
-    const struct phi_key *key = peer->keys.slots[request->a];
+    const struct phi_key *key = phi_peer_slot(peer, request->a);
     answer->a = key != NULL && phi_agreement_answer(&key->agreement, (uint32_t)request->b);
     return 0;
 }

@@ -96,6 +96,7 @@ static int make_peers(const struct phi_self_params *params, struct phi_self **ou
     self->ranks = params->ranks;
     size_t ranks = (size_t)params->ranks;
     self->table = calloc(ranks, sizeof *self->table);
+    self->inbox.records = calloc(ranks, sizeof *self->inbox.records);
     self->inbox.wanted = calloc(ranks, sizeof *self->inbox.wanted);
     self->inbox.wanted_now = calloc(ranks, sizeof *self->inbox.wanted_now);
     self->serving.silent_since = calloc(ranks, sizeof *self->serving.silent_since);
@@ -109,8 +110,8 @@ static int make_peers(const struct phi_self_params *params, struct phi_self **ou
     pthread_cond_init(&self->changes.cond, &attributes);
     pthread_condattr_destroy(&attributes);
     *out = self;
-    if (self->table == NULL || self->inbox.wanted == NULL || self->inbox.wanted_now == NULL ||
-        self->serving.silent_since == NULL)
+    if (self->table == NULL || self->inbox.records == NULL || self->inbox.wanted == NULL ||
+        self->inbox.wanted_now == NULL || self->serving.silent_since == NULL)
         return phi_fail(params->report, -ENOMEM, "out of memory for %d ranks", params->ranks);
     int rc = make_life(self);
     return rc ? phi_fail(params->report, rc, "no page that tells a forked child: %s",
@@ -164,6 +165,8 @@ void phi_self_close(struct phi_self *self, int64_t deadline)
     phi_attempt_stop(self);
     for (int rank = 0; self->table != NULL && rank < self->ranks; rank++)
         phi_peer_free(self->table[rank]);
+    for (int rank = 0; self->inbox.records != NULL && rank < self->ranks; rank++)
+        phi_mailbox_message_free(&self->inbox.records[rank]);
     phi_peer_free(self->lives.loopback);
     while (self->lives.former != NULL) {
         struct phi_peer *peer = self->lives.former;
@@ -203,6 +206,7 @@ void phi_self_close(struct phi_self *self, int64_t deadline)
         phi_mailbox_message_free(&self->inbox.late);
     phi_mailbox_close(self->mailbox, deadline);
     free(self->table);
+    free(self->inbox.records);
     free(self->inbox.wanted);
     free(self->inbox.wanted_now);
     self->executor->silent_since = NULL; // it outlives us

@@ -32,6 +32,7 @@ struct peer {
     // the receiver's
     uint64_t taken; // number of the last message
     bool expelled;  // that life was, and the receiver has been told
+    bool again;     // look whether there is a later life, or an expulsion
     // written by the receiver inside the store's lock, read by it, and there by others
     uint64_t incarnation; // 0: its member record has not come
     // inside the store's lock
@@ -49,8 +50,8 @@ struct phi_store_callbacks {
     atomic_bool announced;
     bool anew; // the next take says that the store may have lost something
     struct phi_trouble trouble;
-    int turn;           // rank that the last waiting get was for
-    int64_t records_at; // when to look for later lives and expulsions again
+    int turn;           // rank that was looked at last
+    int64_t records_at; // when to look for later lives and expulsions of all again
     pthread_mutex_t lock;
     struct peer peers[];
 };
@@ -138,10 +139,8 @@ static int look_up(struct phi_store_callbacks *store, const char *key, int64_t m
     size_t size = 0;
     phi_count(store->base.params->counters, store_commands, 1);
     int result = callbacks->get(callbacks->opaque, key, &value, &size, ms);
-    if (result == -ENOENT)
-        return -ETIMEDOUT;
     if (result)
-        return result;
+        return result == -ENOENT ? -ETIMEDOUT : result;
     phi_trouble_clear(&store->trouble);
     delivery->bytes = value;
     delivery->size = size;
@@ -392,7 +391,7 @@ static void begin_life(struct phi_store_callbacks *store, int rank, uint64_t inc
     pthread_mutex_unlock(&store->lock);
     peer->taken = 0;
     peer->expelled = false;
-    store->records_at = 0; // it may be of a life that was expelled
+    peer->again = true; // it may be of a life that was expelled
     if (former)
         remove_life(store, rank, former, taken, remove_until(deadline));
 }
@@ -450,8 +449,7 @@ static int look_for_expulsion(struct phi_store_callbacks *store, int rank,
                               struct phi_delivery *delivery)
 {
     struct peer *peer = &store->peers[rank];
-    bool own = rank == store->base.params->rank;
-    uint64_t incarnation = own ? own_life(store) : peer->incarnation;
+    uint64_t incarnation = rank == store->base.params->rank ? own_life(store) : peer->incarnation;
     struct phi_delivery got = {.rank = rank, .member = true};
     struct phi_envelope envelope;
     char key[PHI_KEY_SIZE];
@@ -497,54 +495,60 @@ static bool is_wanted(struct phi_store_callbacks *store, const bool *wanted, int
     return rank != store->base.params->rank && (!wanted || wanted[rank]);
 }
 
-static int count_wanted(struct phi_store_callbacks *store, const bool *wanted)
+// next_wanted is the rank whose turn it is, where one is wanted.
+static int next_wanted(struct phi_store_callbacks *store, const bool *wanted)
 {
-    int count = 0;
-    for (int rank = 0; rank < store->base.params->ranks; rank++)
-        count += is_wanted(store, wanted, rank);
-    return count;
+    do
+        store->turn = (store->turn + 1) % store->base.params->ranks;
+    while (!is_wanted(store, wanted, store->turn));
+    return store->turn;
 }
 
-// look_around looks at every wanted rank without waiting.
-static int look_around(struct phi_store_callbacks *store, const bool *wanted,
+// look_around looks at every wanted rank without waiting, from behind the one that had something
+// last: so that as many messages take as many looks, and not each one a look at all.
+static int look_around(struct phi_store_callbacks *store, const bool *wanted, int count,
                        struct phi_delivery *delivery)
 {
-    for (int rank = 0; rank < store->base.params->ranks; rank++) {
-        int result =
-            is_wanted(store, wanted, rank) ? look_at(store, rank, 0, delivery) : -ETIMEDOUT;
-        if (result != -ETIMEDOUT)
-            return result;
-    }
-    return -ETIMEDOUT;
+    int result = -ETIMEDOUT;
+    for (int i = 0; i < count && result == -ETIMEDOUT; i++)
+        result = look_at(store, next_wanted(store, wanted), 0, delivery);
+    return result;
 }
 
-// look_for_records does that now and then, of this rank and of those that are wanted.
+// look_for_records does that now and then, of those that are wanted and of this rank, which is the
+// last, as what is said of it ends the call; and sooner of those of which something has come.
 static int look_for_records(struct phi_store_callbacks *store, const bool *wanted, int64_t deadline,
                             struct phi_delivery *delivery)
 {
-    int nothing = -ETIMEDOUT;
-    if (phi_now() < store->records_at)
-        return nothing;
-    for (int rank = 0; rank < store->base.params->ranks; rank++) {
-        int result = rank == store->base.params->rank || is_wanted(store, wanted, rank)
-                         ? look_again(store, rank, deadline, delivery)
-                         : -ETIMEDOUT;
-        if (result == -ECONNRESET)
-            nothing = result; // told once for each round of looks
-        else if (result != -ETIMEDOUT)
-            return result;
+    const int ranks = store->base.params->ranks, own = store->base.params->rank;
+    const bool all = phi_now() >= store->records_at;
+    if (all)
+        store->records_at = phi_deadline(RECORDS_MS);
+    for (int i = 0; i < ranks && all; i++)
+        store->peers[i].again = true;
+    int result = -ETIMEDOUT;
+    for (int i = 1; i <= ranks && result == -ETIMEDOUT; i++) {
+        const int rank = (own + i) % ranks;
+        bool *again = &store->peers[rank].again;
+        if (!*again || (rank != own && !is_wanted(store, wanted, rank)))
+            continue;
+        *again = false;
+        result = look_again(store, rank, deadline, delivery);
+        *again = *again || (result && result != -ETIMEDOUT && result != -ECONNRESET);
     }
-    store->records_at = phi_deadline(RECORDS_MS);
-    return nothing;
+    return result;
 }
 
 // concerns is what a store in a directory asks of a key that has come, in the thread that waits.
 static bool concerns(void *opaque, const char *key)
 {
     struct phi_store_callbacks *store = opaque;
-    enum phi_key_kind kind = key ? phi_key_kind(store->base.params, key) : PHI_KEY_RECORD;
-    if (kind == PHI_KEY_RECORD)
+    int rank = 0;
+    if (key == NULL) // it may have been any
         store->records_at = 0;
+    enum phi_key_kind kind = key ? phi_key_kind(store->base.params, key, &rank) : PHI_KEY_INBOUND;
+    if (kind == PHI_KEY_RECORD)
+        store->peers[rank].again = true;
     return kind != PHI_KEY_NONE;
 }
 
@@ -556,24 +560,23 @@ static bool woken(struct phi_store_callbacks *store, int64_t ms)
 }
 
 // wait_slice waits a short while for the wanted rank whose turn it is.
-static int wait_slice(struct phi_store_callbacks *store, const bool *wanted, int64_t deadline,
-                      struct phi_delivery *delivery)
+static int wait_slice(struct phi_store_callbacks *store, const bool *wanted, int count,
+                      int64_t deadline, struct phi_delivery *delivery)
 {
-    int count = count_wanted(store, wanted);
     if (count == 0) // nobody is wanted
         return woken(store, remaining(deadline)) ? -EINTR : -ETIMEDOUT;
     int64_t most = count == 1 ? SLICE_ONE : SLICE_MANY;
     int64_t ms = remaining(deadline) < most ? remaining(deadline) : most;
-    do
-        store->turn = (store->turn + 1) % store->base.params->ranks;
-    while (!is_wanted(store, wanted, store->turn));
-    return look_at(store, store->turn, ms, delivery);
+    return look_at(store, next_wanted(store, wanted), ms, delivery);
 }
 
 static int callbacks_take(struct phi_store *base, const bool *wanted, int64_t deadline,
                           struct phi_delivery *delivery)
 {
     struct phi_store_callbacks *store = callbacks_of(base);
+    int count = 0;
+    for (int rank = 0; rank < store->base.params->ranks; rank++)
+        count += is_wanted(store, wanted, rank);
     for (;;) {
         if (woken(store, 0))
             return -EINTR;
@@ -581,13 +584,11 @@ static int callbacks_take(struct phi_store *base, const bool *wanted, int64_t de
             store->anew = false;
             return -ECONNRESET;
         }
-        int result = count_wanted(store, wanted) > 0
-                         ? look_for_records(store, wanted, deadline, delivery)
-                         : -ETIMEDOUT;
-        if (result == -ETIMEDOUT && count_wanted(store, wanted) > 1)
-            result = look_around(store, wanted, delivery);
+        int result = count > 0 ? look_for_records(store, wanted, deadline, delivery) : -ETIMEDOUT;
+        if (result == -ETIMEDOUT && count > 1)
+            result = look_around(store, wanted, count, delivery);
         if (result == -ETIMEDOUT)
-            result = wait_slice(store, wanted, deadline, delivery);
+            result = wait_slice(store, wanted, count, deadline, delivery);
         if (result != -ETIMEDOUT || phi_now() >= deadline)
             return result;
     }
@@ -633,6 +634,7 @@ static int callbacks_open(const struct phi_mailbox_params *params, int64_t deadl
     if (!store)
         return phi_fail(params->report, -ENOMEM, "no memory for the store");
     store->base = (struct phi_store_base){.ops = &phi_store_callbacks, .params = params};
+    store->turn = params->ranks - 1; // rank 0 is the first
     int result = phi_wake_open(&store->wake);
     if (result) {
         free(store);
@@ -669,11 +671,11 @@ static void callbacks_close(struct phi_store *base, const bool *done, int64_t de
     if (store->announced && look_at_envelope(store, key, &record) == 0 &&
         record.source_incarnation == own_life(store))
         remove_key(store, key, deadline);
-    for (int rank = 0; rank < store->base.params->ranks; rank++)
+    for (int rank = 0; rank < store->base.params->ranks; rank++) {
         remove_inbound(store, rank, deadline);
-    for (int rank = 0; rank < store->base.params->ranks; rank++)
         if (done && done[rank])
             remove_outbound(store, rank, deadline);
+    }
     phi_wake_close(&store->wake);
     phi_trouble_fini(&store->trouble);
     pthread_mutex_destroy(&store->lock);

@@ -45,13 +45,26 @@ void phi_key_message(char key[PHI_KEY_SIZE], const struct phi_mailbox_params *pa
              pair->to_incarnation, number);
 }
 
-enum phi_key_kind phi_key_kind(const struct phi_mailbox_params *params, const char *key)
+// rank_behind reads the rank behind a word, or gives -1.
+static int rank_behind(const struct phi_mailbox_params *params, const char *key, const char *word)
+{
+    const size_t length = strlen(word);
+    if (strncmp(key, word, length) != 0)
+        return -1;
+    const long rank = strtol(key + length, NULL, 10);
+    return rank >= 0 && rank < params->ranks ? (int)rank : -1;
+}
+
+enum phi_key_kind phi_key_kind(const struct phi_mailbox_params *params, const char *key, int *rank)
 {
     char prefix[PHI_KEY_SIZE], *end;
     size_t length = (size_t)common(prefix, params);
     if (strncmp(key, prefix, length) != 0)
         return PHI_KEY_NONE;
-    if (strncmp(key + length, "member:", 7) == 0 || strncmp(key + length, "expelled:", 9) == 0)
+    *rank = rank_behind(params, key + length, "member:");
+    if (*rank < 0)
+        *rank = rank_behind(params, key + length, "expelled:");
+    if (*rank >= 0)
         return PHI_KEY_RECORD;
     const char *to = strchr(key + length, '>');
     if (to == NULL || strtol(to + 1, &end, 10) != params->rank || *end != ':')

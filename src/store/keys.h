@@ -24,8 +24,8 @@ void phi_key_expelled(char key[PHI_KEY_SIZE], const struct phi_mailbox_params *p
 void phi_key_message(char key[PHI_KEY_SIZE], const struct phi_mailbox_params *params,
                      const struct phi_key_pair *pair, uint64_t number);
 
-// What a key is to the rank of params.
+// What a key is to the rank of params. rank: the one that a record is about.
 enum phi_key_kind { PHI_KEY_NONE, PHI_KEY_RECORD, PHI_KEY_INBOUND };
-enum phi_key_kind phi_key_kind(const struct phi_mailbox_params *params, const char *key);
+enum phi_key_kind phi_key_kind(const struct phi_mailbox_params *params, const char *key, int *rank);
 
 #endif

@@ -243,7 +243,8 @@ bool phi_capabilities_bus(const struct phi_capabilities *a, const struct phi_cap
 
 bool phi_capabilities_contained(const struct phi_capabilities *a, const struct phi_capabilities *b)
 {
-    return a->container != 0 && b->container != 0 && a->container != b->container;
+    return (a->container != 0 && b->container != 0 && a->container != b->container) ||
+           (a->network != 0 && b->network != 0 && a->network != b->network);
 }
 
 bool phi_capabilities_out_of_reach(const struct phi_capabilities *a,

@@ -2,15 +2,11 @@
 // Two ranks of one node that see only their own devices, or live in two containers: whether ipc
 // serves them is tried. Both take the same path, whoever comes first, and whatever becomes of one
 // of them meanwhile.
-#include <csignal>
-#include <fcntl.h>
-#include <sched.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "e2e/attempt_lies.h"
 #include "e2e/conversing.h"
+#include "e2e/own_pids.h"
 
 class Attempt : public testing::Test
 {
@@ -524,27 +520,6 @@ RANK_FUNCTION(in_a_container)
     rank.barrier();
 }
 
-// Starts a rank in a PID namespace of its own, as its second process; returns the first.
-static pid_t start_in_a_container(Job &job, int rank, const char *function, const char *argument)
-{
-    const int own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
-    if (own < 0 || unshare(CLONE_NEWPID) != 0) {
-        close(own);
-        return -1;
-    }
-    fflush(nullptr);
-    const pid_t first = fork();
-    if (first == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        pause();
-        _exit(0);
-    }
-    job.start_rank(rank, function, argument);
-    EXPECT_EQ(setns(own, CLONE_NEWPID), 0);
-    close(own);
-    return first;
-}
-
 TEST_F(Attempt, DevicesInOtherContainersMeetOverTheNet)
 {
     for (const char *path : {"auto", "ipc"}) {
@@ -556,7 +531,6 @@ TEST_F(Attempt, DevicesInOtherContainersMeetOverTheNet)
         job->start_rank(0, "in_a_container", path);
         EXPECT_EQ(job->wait(), "");
         job.reset(); // a namespace ends when all in it are reaped
-        kill(first, SIGKILL);
-        waitpid(first, nullptr, 0);
+        end_container(first);
     }
 }

@@ -97,7 +97,7 @@ static void write_word(struct phi_segment *segment)
 static void follow(struct phi_segment *segment)
 {
     int side = !segment->side;
-    const struct phi_key *key = pair->peer->slots[take(&input, 1) % segment->capacity];
+    const struct phi_key *key = phi_peer_slot(pair->peer, take(&input, 1) % segment->capacity);
     uint32_t number = (uint32_t)take(&input, 1), reason = (uint32_t)take(&input, 1);
     uint32_t line = (uint32_t)take(&input, 1);
 

@@ -149,18 +149,20 @@ static void make_once(void)
     pair.self.mine.kinds = 1u << PHI_KIND_HOST;
     pair.self.mine.nonce = 99;
     pair.self.table = calloc(2, sizeof(*pair.self.table));
-    pair.self.wanted = calloc(2, sizeof(*pair.self.wanted));
-    pair.self.wanted_now = calloc(2, sizeof(*pair.self.wanted_now));
-    pair.self.silent_since = calloc(2, sizeof(*pair.self.silent_since));
-    HOLD(pair.self.table && pair.self.wanted && pair.self.wanted_now && pair.self.silent_since);
+    pair.self.inbox.records = calloc(2, sizeof(*pair.self.inbox.records));
+    pair.self.inbox.wanted = calloc(2, sizeof(*pair.self.inbox.wanted));
+    pair.self.inbox.wanted_now = calloc(2, sizeof(*pair.self.inbox.wanted_now));
+    pair.self.serving.silent_since = calloc(2, sizeof(*pair.self.serving.silent_since));
+    HOLD(pair.self.table && pair.self.inbox.records && pair.self.inbox.wanted &&
+         pair.self.inbox.wanted_now && pair.self.serving.silent_since);
     pthread_mutex_init(&pair.self.lock, NULL);
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&pair.self.changed, &attributes);
+    pthread_cond_init(&pair.self.changes.cond, &attributes);
     make_memory(&context->report);
-    HOLD(phi_events_open(&pair.self.events) == 0);
-    HOLD(phi_probe_open(pair.self.memory, NULL, &pair.self.probe) == 0);
+    HOLD(phi_events_open(&pair.self.serving.events) == 0);
+    HOLD(phi_probe_open(pair.self.memory, NULL, &pair.self.trials.target) == 0);
     for (int rank = 0; rank < 2; rank++) {
         uint64_t nonce = rank == 0 ? phi_hash(OWN_INCARNATION, THEIR_INCARNATION)
                                    : phi_hash(THEIR_INCARNATION, OWN_INCARNATION);
@@ -176,13 +178,8 @@ static void reset_segment(struct phi_segment *segment)
         memset(phi_segment_side(segment, side), 0, sizeof(struct phi_side));
         memset(phi_segment_slot(segment, side, 0), 0, 16 * sizeof(struct phi_slot));
         memset(phi_segment_confirm(segment, side, 0), 0, 16 * sizeof(uint64_t));
-        for (uint32_t i = 0; i < 16; i++) {
-            struct phi_line *line = phi_segment_line(segment, side, i);
-
-            *line = (struct phi_line){0};
-            for (int word = 0; word < PHI_WORD_COUNT; word++)
-                atomic_init(&line->word[word], phi_word_start[word]);
-        }
+        for (uint32_t i = 0; i < 16; i++)
+            *phi_segment_line(segment, side, i) = (struct phi_line){0};
     }
 }
 

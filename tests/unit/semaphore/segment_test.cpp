@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <map>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -66,14 +67,20 @@ class Segment : public testing::Test
     static const int SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 };
 
-TEST_F(Segment, StartsWithAllWordsAtTheirStart)
+// Bytes of memory that its file has.
+size_t memory_of(const phi_segment *segment)
+{
+    struct stat file;
+    EXPECT_EQ(fstat(segment->fd, &file), 0);
+    return static_cast<size_t>(file.st_blocks) * 512;
+}
+
+TEST_F(Segment, StartsWithZeros)
 {
     for (int side = 0; side < 2; side++) {
         for (uint32_t i = 0; i < segment->capacity; i++) {
-            for (int word = 0; word < 16; word++) {
-                uint32_t start = word < PHI_WORD_COUNT ? phi_word_start[word] : 0;
-                ASSERT_EQ(line(segment, side, i)[word], start) << side << " " << i << " " << word;
-            }
+            for (int word = 0; word < 16; word++)
+                ASSERT_EQ(line(segment, side, i)[word], 0u) << side << " " << i << " " << word;
             ASSERT_EQ(*phi_segment_word(segment, side, i, 0), 0u);
             ASSERT_EQ(*phi_segment_word(segment, side, i, 1), 0u);
             ASSERT_EQ(*phi_segment_confirm(segment, side, i), 0u);
@@ -83,6 +90,69 @@ TEST_F(Segment, StartsWithAllWordsAtTheirStart)
     }
     EXPECT_EQ(segment->side, 0);
     EXPECT_EQ(segment->capacity, 100u);
+}
+
+TEST_F(Segment, LinesAreStartedOneByOne)
+{
+    phi_segment_start_line(segment, 7);
+    for (int side = 0; side < 2; side++) {
+        for (int word = 0; word < 16; word++)
+            EXPECT_EQ(line(segment, side, 7)[word],
+                      word < PHI_WORD_COUNT ? phi_word_start[word] : 0u);
+        EXPECT_EQ(line(segment, side, 6)[PHI_WORD_NOTE], 0u);
+        EXPECT_EQ(line(segment, side, 8)[PHI_WORD_NOTE], 0u);
+    }
+}
+
+// The other end was there before, and has used it.
+TEST_F(Segment, ALineInUseIsNotStartedAgain)
+{
+    phi_segment *opened;
+    ASSERT_EQ(phi_segment_open(&context.report, dup(segment->fd), NONCE, &opened), 0);
+    phi_segment_start_line(segment, 7);
+    line(segment, 0, 7)[PHI_WORD_NOTE] = PHI_BIT_NOTED;
+    line(segment, 1, 7)[PHI_WORD_TURN] = PHI_BIT_READY;
+    phi_segment_start_line(opened, 7);
+    EXPECT_EQ(line(opened, 0, 7)[PHI_WORD_NOTE], (uint32_t)PHI_BIT_NOTED);
+    EXPECT_EQ(line(opened, 1, 7)[PHI_WORD_TURN], (uint32_t)PHI_BIT_READY);
+    EXPECT_EQ(line(opened, 1, 7)[PHI_WORD_NOTE], (uint32_t)PHI_BIT_FREE);
+    phi_segment_close(opened);
+}
+
+// Whatever the capacity, what was not given has none; what was is written without taking more.
+TEST_F(Segment, HasMemoryForWhatIsGiven)
+{
+    const uint32_t capacity = 16384;
+    phi_segment *made;
+    ASSERT_EQ(phi_segment_create(&context.report, capacity, NONCE, &made), 0);
+    const size_t none = memory_of(made);
+    EXPECT_LE(none, 3u * 65536); // a page for each header
+    size_t before = none;
+    for (uint32_t n : {1u, 256u, 257u, 5000u, capacity}) {
+        ASSERT_EQ(phi_segment_reserve(&context.report, made, n, 0), 0);
+        ASSERT_EQ(phi_segment_reserve(&context.report, made, 0, n), 0);
+        const size_t now = memory_of(made);
+        for (int side = 0; side < 2; side++)
+            for (uint32_t i : {0u, n / 2, n - 1}) {
+                memset(phi_segment_line(made, side, i), 1, sizeof(uint32_t[16]));
+                *phi_segment_word(made, side, i, 0) = *phi_segment_word(made, side, i, 1) = 1;
+                *phi_segment_confirm(made, side, i) = phi_segment_slot(made, side, i)->staging = 1;
+            }
+        EXPECT_EQ(memory_of(made), now) << n;
+        EXPECT_EQ(now > before, n != 256u) << n;
+        EXPECT_LE(now, none + 2 * (n + 256) * 104 + (256u << 10)) << n;
+        before = now;
+    }
+    ASSERT_EQ(phi_segment_reserve(&context.report, made, 1, 1), 0);
+    EXPECT_EQ(memory_of(made), before);
+    for (uint64_t bytes : {uint64_t{1}, uint64_t{PHI_FIFO_BYTES}, UINT64_MAX}) {
+        ASSERT_TRUE(phi_segment_reserve_fifo(made, bytes));
+        const size_t now = memory_of(made), n = std::min<uint64_t>(bytes, PHI_FIFO_BYTES);
+        memset(phi_segment_fifo(made, 0), 1, n);
+        EXPECT_EQ(memory_of(made), now) << bytes;
+        EXPECT_LE(now, before + n + (128u << 10)) << bytes;
+    }
+    phi_segment_close(made);
 }
 
 // Every part at its own place, inside the mapping, lines on cache lines of their own.
@@ -211,7 +281,7 @@ TEST_F(Segment, TheLargestCapacityWorks)
     ASSERT_EQ(phi_segment_open(&context.report, dup(made->fd), NONCE, &opened), 0);
     line(made, 1, (1 << 20) - 1)[0] = 3;
     EXPECT_EQ(line(opened, 1, (1 << 20) - 1)[0], 3u);
-    EXPECT_EQ(line(opened, 1, (1 << 20) - 1)[PHI_WORD_NOTE], (uint32_t)PHI_BIT_FREE);
+    ASSERT_EQ(phi_segment_reserve(&context.report, made, 1 << 20, 1 << 20), 0);
     *phi_segment_confirm(made, 1, (1 << 20) - 1) = 9;
     EXPECT_EQ(*phi_segment_confirm(opened, 1, (1 << 20) - 1), 9u);
     phi_segment_close(opened);
