@@ -52,7 +52,7 @@ struct phi_status {
     uint32_t channels, held;   // kept; with handles of the application
     uint32_t exchanges;        // under way
     uint32_t releases, theirs; // under way: of own buffers, of peers' buffers that are used here
-    uint32_t peers[PHI_STATUS_STATES]; // how many are in each enum ph_peer_state
+    uint32_t peers[PHI_STATUS_STATES];         // how many are in each enum ph_peer_state
     uint8_t peer_states[PHI_STATUS_RANKS / 2]; // by rank; see phi_status_state
     struct ph_counters counters;
 };
