@@ -27,6 +27,8 @@ enum {
     OPTION_LATE,
     OPTION_GRAPHS,
     OPTION_FRESH,
+    OPTION_PROGRESS,
+    OPTION_VERSION,
 };
 
 static const struct option long_options[] = {
@@ -57,6 +59,8 @@ static const struct option long_options[] = {
     {"late", required_argument, NULL, OPTION_LATE},
     {"graphs", required_argument, NULL, OPTION_GRAPHS},
     {"fresh", no_argument, NULL, OPTION_FRESH},
+    {"progress", no_argument, NULL, OPTION_PROGRESS},
+    {"version", no_argument, NULL, OPTION_VERSION},
     {NULL, 0, NULL, 0},
 };
 
@@ -101,7 +105,11 @@ void bench_options_help(FILE *out)
         "                (-b, 8:256M), and print what PEERHOP_TABLE takes\n"
         "  --save FILE   write that to FILE, too\n"
         "  --store URI   store to use (else PEERHOP_STORE, else a private directory)\n"
-        "  -h            this help\n\n"
+        "  --progress    say on standard error, once a second, how far a measurement is; on a "
+        "terminal\n"
+        "                that is said anyway\n"
+        "  -h            this help\n"
+        "  --version     the version, and what this build has\n\n"
         "Where PEERHOP_RANK is set, or peerhop-run, srun, mpirun or torchrun has started it as "
         "one\n"
         "of several, it is one rank and starts nothing; the store is then to be named.\n",
@@ -328,6 +336,12 @@ static int parse_long(struct parser *parser, int option)
         return parse_number(parser, "--graphs", 1, 65536, &options->graphs);
     case OPTION_FRESH:
         options->fresh = true;
+        return 0;
+    case OPTION_PROGRESS:
+        options->progress = true;
+        return 0;
+    case OPTION_VERSION:
+        options->version = true;
         return 0;
     default:
         // A launcher has hidden the password from the ranks' arguments: they have the environment.

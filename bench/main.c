@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "bench.h"
+#include "built.h"
 #include "launch.h"
 #include "options.h"
 #include "written.h"
@@ -21,6 +22,8 @@ int main(int argc, char **argv)
     int status = 0;
     if (options.help)
         bench_options_help(stdout);
+    else if (options.version)
+        print_version("peerhop-perf");
     else if (options.list)
         bench_options_list(stdout);
     else

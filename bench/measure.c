@@ -268,8 +268,17 @@ static bool compares(const struct bench_run *run)
 
 void bench_run_progress(const struct bench *bench, size_t i, size_t n, int64_t start)
 {
-    if (bench->rank != 0 || !isatty(STDERR_FILENO) || bench_now_ns() - start < 500000000)
+    static int64_t told; // the last line; of rank 0's only thread
+    const bool terminal = isatty(STDERR_FILENO);
+    const int64_t now = bench_now_ns();
+    if (bench->rank != 0 || (!terminal && !bench->options->progress) || now - start < 500000000)
         return;
+    if (!terminal) {
+        if (now - told >= 1000000000)
+            fprintf(stderr, "peerhop-perf: %s: %zu of %zu blocks\n", bench->doing, i, n);
+        told = now - told >= 1000000000 ? now : told;
+        return;
+    }
     if (i < n)
         fprintf(stderr, "\r%s: %zu of %zu blocks ", bench->doing, i, n);
     else

@@ -33,7 +33,8 @@ struct bench_sizes {
 };
 
 struct bench_options {
-    bool list, help, json, verify, group, tune, fresh;
+    bool list, help, version, json, verify, group, tune, fresh;
+    bool progress;   // also where stderr is no terminal
     bool by_default; // nobody has named a case
     size_t case_count;
     const struct bench_case *cases[BENCH_CASES_MAX];

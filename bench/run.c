@@ -8,20 +8,22 @@
 #include "bench.h"
 #include "beside.h"
 #include "cases.h"
+#include "launch.h"
 #include "nccl.h"
 #include "report.h"
 #include "tune.h"
 
 static const struct bench *running; // of the rank of this process
+static char whose[24];              // "rank 1: "
 
 // A signal handler: it does only what POSIX allows there, and says it by one write.
 static void out_of_time(int number)
 {
     (void)number;
     const bool does = running && *running->doing;
-    const char *parts[] = {"peerhop-perf: ", does ? running->doing : "", does ? ": " : "",
+    const char *parts[] = {"peerhop-perf: ", whose, does ? running->doing : "", does ? ": " : "",
                            "the deadline of the run has passed (--deadline)\n"};
-    char line[sizeof(running->doing) + 128];
+    char line[sizeof(running->doing) + sizeof(whose) + 128];
     size_t size = 0;
     for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
         const size_t part = strnlen(parts[i], sizeof(line) - size);
@@ -85,6 +87,9 @@ static void conclude(const struct bench *bench, const char *why)
 
 int bench_rank_main(const struct bench_options *options)
 {
+    struct bench_place place;
+    if (bench_place(&place))
+        snprintf(whose, sizeof(whose), "rank %d: ", place.rank);
     signal(SIGALRM, out_of_time);
     alarm((unsigned)options->deadline_s);
     if (options->tune)

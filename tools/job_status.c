@@ -24,7 +24,7 @@ struct reading {
     bool failed; // out of memory
 };
 
-static struct member *find(struct job *job, int rank)
+static struct member *find(const struct job *job, int rank)
 {
     for (size_t i = 0; i < job->count; i++)
         if (job->members[i].rank == rank)
@@ -32,8 +32,11 @@ static struct member *find(struct job *job, int rank)
     return NULL;
 }
 
-static struct member *add(struct job *job, int rank)
+struct member *job_member(struct job *job, int rank)
 {
+    struct member *there = find(job, rank);
+    if (there != NULL)
+        return there;
     struct member *grown = realloc(job->members, (job->count + 1) * sizeof *grown);
     if (grown == NULL)
         return NULL;
@@ -57,8 +60,7 @@ static void visit(void *opaque, const struct phi_message *record)
     }
     if (phi_capabilities_decode(&capabilities, record->bytes, record->size) != 0)
         return;
-    if (member == NULL)
-        member = add(reading->job, record->rank);
+    member = job_member(reading->job, record->rank);
     if (member == NULL) {
         reading->failed = true;
         return;
@@ -68,13 +70,19 @@ static void visit(void *opaque, const struct phi_message *record)
     member->expelled = false;
 }
 
+// ---- asking: all at first, then all answers, so that silent ranks cost one timeout together
+
 static int by_rank(const void *a, const void *b)
 {
     const struct member *x = a, *y = b;
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-// ---- asking: all at first, then all answers, so that silent ranks cost one timeout together
+void job_sort(struct job *job)
+{
+    if (job->count > 0)
+        qsort(job->members, job->count, sizeof *job->members, by_rank);
+}
 
 static void ask(struct member *member, const struct phi_capabilities *here)
 {
@@ -104,25 +112,33 @@ static void ask(struct member *member, const struct phi_capabilities *here)
                                                                                 : MEMBER_REFUSES;
 }
 
-static int receive(const struct member *member, struct phi_node_message *answer, int64_t deadline)
+int job_receive(int socket, struct phi_node_message *answer, int64_t deadline)
 {
-    struct pollfd p = {.fd = member->socket, .events = POLLIN};
+    struct pollfd p = {.fd = socket, .events = POLLIN};
     int fd = -1, n, rc;
     do {
         n = poll(&p, 1, phi_remaining_ms(deadline));
     } while (n < 0 && errno == EINTR);
     if (n <= 0)
         return n ? -errno : -EAGAIN;
-    rc = phi_node_receive(member->socket, answer, &fd);
+    rc = phi_node_receive(socket, answer, &fd);
     if (rc == 0 && fd >= 0)
         close(fd); // none was asked for
     return rc;
 }
 
+enum member_state job_state_of(int rc)
+{
+    return rc == 0             ? MEMBER_LIVES
+           : rc == -EAGAIN     ? MEMBER_SILENT
+           : rc == -ECONNRESET ? MEMBER_EXITED
+                               : MEMBER_REFUSES;
+}
+
 static void hear(struct member *member, int64_t deadline)
 {
     struct phi_node_message answer = {0};
-    int rc = receive(member, &answer, deadline);
+    int rc = job_receive(member->socket, &answer, deadline);
     if (rc == 0 && (answer.type != PHI_NODE_STATUS || answer.rank != member->rank))
         rc = -EBADMSG;
     if (rc == 0)
@@ -130,10 +146,7 @@ static void hear(struct member *member, int64_t deadline)
     if (rc == 0 && answer.bytes_size != sizeof member->status)
         rc = -EBADMSG; // of another version
     member->why = rc;
-    member->state = rc == 0             ? MEMBER_LIVES
-                    : rc == -EAGAIN     ? MEMBER_SILENT
-                    : rc == -ECONNRESET ? MEMBER_EXITED
-                                        : MEMBER_REFUSES;
+    member->state = job_state_of(rc);
     if (rc == 0)
         memcpy(&member->status, answer.bytes, sizeof member->status);
 }
@@ -155,8 +168,7 @@ static void ask_all(struct job *job)
     }
 }
 
-// add_absent adds ranks that others know of and that have no record.
-static int add_absent(struct job *job)
+int job_add_absent(struct job *job)
 {
     int ranks = 0;
     for (size_t i = 0; i < job->count; i++) {
@@ -170,9 +182,10 @@ static int add_absent(struct job *job)
     for (int rank = 0; rank < ranks; rank++) {
         while (next < there && job->members[next].rank < rank)
             next++;
-        if ((next == there || job->members[next].rank != rank) && add(job, rank) == NULL)
+        if ((next == there || job->members[next].rank != rank) && job_member(job, rank) == NULL)
             return -ENOMEM;
     }
+    job_sort(job);
     return 0;
 }
 
@@ -188,13 +201,10 @@ int job_read(struct job *job, const struct phi_config *config, struct phi_report
     int rc = phi_members_read(&params, phi_deadline(job->timeout_ms), visit, &reading);
     if (rc)
         return rc;
-    if (job->count > 0)
-        qsort(job->members, job->count, sizeof *job->members, by_rank);
+    job_sort(job);
     ask_all(job);
-    if (reading.failed || add_absent(job) != 0)
+    if (reading.failed || job_add_absent(job) != 0)
         return phi_fail(report, -ENOMEM, "no memory for the ranks of the job");
-    if (job->count > 0)
-        qsort(job->members, job->count, sizeof *job->members, by_rank);
     return 0;
 }
 
@@ -211,6 +221,11 @@ static const char *const peer_states[PHI_STATUS_STATES] = {
     [PH_PEER_GONE] = "gone",
 };
 
+const char *peer_state_name(unsigned state)
+{
+    return state < PHI_STATUS_STATES ? peer_states[state] : "?";
+}
+
 static const char *const words[MEMBER_STATES] = {
     [MEMBER_LIVES] = "lives",          [MEMBER_SILENT] = "no answer",
     [MEMBER_EXITED] = "exited",        [MEMBER_ELSEWHERE] = "another node",
@@ -223,7 +238,7 @@ static void print_who(const struct phi_status *status, unsigned state)
 {
     const char *before = " (rank ";
     for (unsigned rank = 0; rank < PHI_STATUS_RANKS; rank++) {
-        if (status->peer_state[rank] != state || rank >= status->ranks)
+        if (phi_status_state(status, rank) != state || rank >= status->ranks)
             continue;
         printf("%s%u", before, rank);
         before = ", ";
@@ -292,7 +307,8 @@ static void print_state(const struct job *job, const struct member *member)
     else if (member->state == MEMBER_REFUSES)
         printf("refuses: %s", ph_strerror(member->why));
     else if (member->state == MEMBER_ABSENT)
-        printf("no record: it has not come yet, or has left");
+        printf(job->found ? "not found on this node"
+                          : "no record: it has not come yet, or has left");
     else
         printf("%s", words[member->state]);
     printf("%s\n", member->expelled ? "; expelled" : "");
@@ -317,7 +333,7 @@ void job_print_table(const struct job *job)
     }
 }
 
-static void print_string(const char *name, const char *text)
+void print_json_string(const char *name, const char *text)
 {
     printf(",\"%s\":\"", name);
     for (; *text; text++)
@@ -348,11 +364,8 @@ static void print_json_tables(const struct phi_status *status, int self)
         printf("%s\"%s\":%u", state ? "," : "", peer_states[state], status->peers[state]);
     printf("},\"peer_states\":[");
     for (unsigned rank = 0; rank < PHI_STATUS_RANKS && rank < status->ranks; rank++) {
-        const unsigned state = status->peer_state[rank];
-        printf("%s\"%s\"", rank ? "," : "",
-               (int)rank == self           ? "self"
-               : state < PHI_STATUS_STATES ? peer_states[state]
-                                           : "?");
+        const unsigned state = phi_status_state(status, rank);
+        printf("%s\"%s\"", rank ? "," : "", (int)rank == self ? "self" : peer_state_name(state));
     }
     printf("]");
     print_number("channels", status->channels);
@@ -376,8 +389,8 @@ static void print_json_life(const struct phi_status *status, int self)
         return;
     print_number("waits_for_rank", status->oldest_peer);
     print_large("waits_in_operation", status->oldest_op);
-    print_string("waits_in_call", phi_program_name(status->oldest_call));
-    print_string("waits_for_word", phi_program_awaits(status->oldest_call));
+    print_json_string("waits_in_call", phi_program_name(status->oldest_call));
+    print_json_string("waits_for_word", phi_program_awaits(status->oldest_call));
 }
 
 void job_print_json(const struct job *job)
@@ -385,18 +398,20 @@ void job_print_json(const struct job *job)
     for (size_t i = 0; i < job->count; i++) {
         const struct member *member = &job->members[i];
         printf("{\"rank\":%d", member->rank);
-        print_string("job", job->name);
+        print_json_string("job", job->name);
         print_large("epoch", job->epoch);
-        print_string("state", words[member->state]);
+        print_json_string("state", job->found && member->state == MEMBER_ABSENT
+                                       ? "not on this node"
+                                       : words[member->state]);
         if (member->state == MEMBER_REFUSES)
-            print_string("why", ph_strerror(member->why));
+            print_json_string("why", ph_strerror(member->why));
         if (member->state != MEMBER_ABSENT) {
             printf(",\"expelled\":%s", member->expelled ? "true" : "false");
             print_large("incarnation", member->incarnation);
             print_number("process", member->capabilities.pid);
-            print_string("host", member->capabilities.host);
-            print_string("device",
-                         member->capabilities.device ? member->capabilities.device_name : "host");
+            print_json_string("host", member->capabilities.host);
+            print_json_string(
+                "device", member->capabilities.device ? member->capabilities.device_name : "host");
         }
         if (member->state == MEMBER_LIVES)
             print_json_life(&member->status, member->rank);

@@ -18,8 +18,12 @@
 #include "base/config.h"
 #include "base/report.h"
 #include "base/table.h"
+#include "built.h"
+#include "check_pairs.h"
 #include "cuda/device.h"
 #include "hide.h"
+#include "job_found.h"
+#include "job_prometheus.h"
 #include "job_status.h"
 #include "memory/memory.h"
 #include "net/net.h"
@@ -48,26 +52,35 @@ struct info {
 };
 
 static const char usage[] =
-    "usage: peerhop-info [--build | --config | --net | --job NAME [OPTION]...]\n"
+    "usage: peerhop-info [--build | --check | --config | --net | --job [NAME] [OPTION]...]\n"
     "Prints what this build holds, the devices of this machine and the path between each two.\n\n"
     "  --build    only what this build holds\n"
+    "  --check    test each pair of GPUs: each writes to the other, reads from it, and stores by\n"
+    "             kernels, and every byte is compared; the status is 1 where one is wrong\n"
     "  --config   every variable with its value, default, range and meaning\n"
     "  --net      the providers of libfabric, which one the net path takes, and why not the "
     "others\n"
     "  --job NAME how each rank of a running job does: its life, its peers as it sees them, and\n"
     "             what it has in flight, for how long, and for whom that waits\n"
+    "  --job      the same of each job of this user that has ranks on this node, of those ranks;\n"
+    "             it asks no store, and finds ranks by their sockets\n"
+    "  --version  the version, and in one line what this build has\n"
     "  --help     this help\n\n"
     "Of --job:\n"
-    "  --epoch N       the job's epoch (PEERHOP_EPOCH)\n"
-    "  --store URI     the job's store (PEERHOP_STORE, which no list of processes shows)\n"
+    "  --epoch N       the job's epoch (PEERHOP_EPOCH); with NAME only\n"
+    "  --store URI     the job's store (PEERHOP_STORE, which no list of processes shows); with "
+    "NAME "
+    "only\n"
     "  --timeout-ms N  for the store, and again for all ranks together (2000)\n"
-    "  -o json         one object a line instead of the table\n";
+    "  -o json         one object a line instead of the table\n"
+    "  -o prometheus   metrics of the ranks of this node, in Prometheus' text format\n";
 
 // What --job was given.
 struct job_options {
-    struct job job;
-    char *store; // "PEERHOP_STORE=...", or NULL
-    bool epoch, json;
+    struct job job; // without a name: all that are found
+    char *store;    // "PEERHOP_STORE=...", or NULL
+    bool asked;     // by --job
+    bool epoch, json, prometheus;
 };
 
 static void keep_line(void *opaque, enum ph_log_level level, const char *line)
@@ -399,6 +412,14 @@ static int print(struct info *info, bool config_only)
     return rc < 0 ? STATUS_FAILED : 0;
 }
 
+static void print_one(const struct job_options *options, const struct job *job)
+{
+    if (options->json)
+        job_print_json(job);
+    else
+        job_print_table(job);
+}
+
 static int print_job(struct info *info, struct job_options *options)
 {
     const char *settings[] = {options->store, NULL};
@@ -418,12 +439,75 @@ static int print_job(struct info *info, struct job_options *options)
                       job->name, (unsigned long long)job->epoch);
     if (rc < 0)
         report_failure(info);
-    else if (options->json)
-        job_print_json(job);
+    else if (options->prometheus)
+        jobs_print_prometheus(job, 1);
     else
-        job_print_table(job);
+        print_one(options, job);
     job_free(job);
     return rc < 0 ? STATUS_FAILED : 0;
+}
+
+// Of no job that is known: who reads metrics learns of it on the standard error.
+static void print_nameless(const struct job_options *options, const struct nameless *nameless)
+{
+    const bool silent = nameless->state == MEMBER_SILENT;
+
+    if (options->json) {
+        printf("{\"rank\":null,\"process\":%u", nameless->process);
+        print_json_string("state", silent ? "no answer" : "refuses");
+        if (!silent)
+            print_json_string("why", ph_strerror(nameless->why));
+        printf("}\n");
+        return;
+    }
+    FILE *out = options->prometheus ? stderr : stdout;
+    if (nameless->process)
+        fprintf(out, "process %u listens as a rank does, and ", nameless->process);
+    else
+        fprintf(out, "a process, whose id is not known here, listens as a rank does, and ");
+    if (silent)
+        fprintf(out, "has not answered in %lld ms\n", (long long)options->job.timeout_ms);
+    else
+        fprintf(out, "refuses to say of which job: %s\n", ph_strerror(nameless->why));
+}
+
+static int print_found(struct info *info, const struct job_options *options)
+{
+    struct found found = {0};
+    int rc = read_config(info, NULL);
+
+    if (rc == 0) {
+        rc = jobs_find(&found, &info->config, &info->report, options->job.timeout_ms);
+        phi_config_fini(&info->config);
+    }
+    if (rc == 0 && found.count + found.nameless_count == 0 && !options->prometheus)
+        rc = phi_fail(&info->report, -ENOENT,
+                      "no job of this user has a rank on this node that can be found from here: "
+                      "sockets have their names in a network namespace, or in "
+                      "PEERHOP_SOCKET_DIRECTORY");
+    if (rc < 0)
+        report_failure(info);
+    for (size_t i = 0; rc == 0 && !options->prometheus && i < found.count; i++)
+        print_one(options, &found.jobs[i]);
+    if (rc == 0 && options->prometheus)
+        jobs_print_prometheus(found.jobs, found.count);
+    for (size_t i = 0; rc == 0 && i < found.nameless_count; i++)
+        print_nameless(options, &found.nameless[i]);
+    found_free(&found);
+    return rc < 0 ? STATUS_FAILED : 0;
+}
+
+static int check(struct info *info)
+{
+    int rc = read_config(info, NULL);
+
+    if (rc < 0) {
+        report_failure(info);
+        return STATUS_FAILED;
+    }
+    rc = check_pairs(&info->config);
+    phi_config_fini(&info->config);
+    return rc;
 }
 
 static bool read_number(const char *text, uint64_t low, uint64_t high, uint64_t *number)
@@ -439,28 +523,31 @@ static bool read_number(const char *text, uint64_t low, uint64_t high, uint64_t 
 // take_option: false where its value is none.
 static bool take_option(struct job_options *options, int option)
 {
+    const char *value = optarg ? optarg : ""; // only --job goes without one
     uint64_t number;
 
     switch (option) {
     case 'j':
-        options->job.name = optarg;
-        return optarg[0] && strlen(optarg) <= 100 && !strpbrk(optarg, " \t\r\n{}");
+        options->asked = true;
+        snprintf(options->job.name, sizeof(options->job.name), "%s", value);
+        return !optarg || (value[0] && strlen(value) <= 100 && !strpbrk(value, " \t\r\n{}"));
     case 'e':
         options->epoch = true;
-        return read_number(optarg, 0, UINT64_MAX, &options->job.epoch);
+        return read_number(value, 0, UINT64_MAX, &options->job.epoch);
     case 's':
         free(options->store);
         if (asprintf(&options->store, "PEERHOP_STORE=%s", hide_password(optarg)) < 0)
             options->store = NULL;
         return options->store;
     case 't':
-        if (!read_number(optarg, 1, 86400000, &number))
+        if (!read_number(value, 1, 86400000, &number))
             return false;
         options->job.timeout_ms = (int64_t)number;
         return true;
     case 'o':
-        options->json = strcmp(optarg, "json") == 0;
-        return options->json;
+        options->json = strcmp(value, "json") == 0;
+        options->prometheus = strcmp(value, "prometheus") == 0;
+        return options->json || options->prometheus;
     default:
         return false;
     }
@@ -483,6 +570,9 @@ static int show_job(struct info *info, int option, int argc, char **argv,
     int status = 0;
 
     for (; option != -1 && status == 0; option = getopt_long(argc, argv, ":ho:", options, NULL)) {
+        // A name may be the next word, as values of other options are.
+        if (option == 'j' && !optarg && optind < argc && argv[optind][0] != '-')
+            optarg = argv[optind++];
         if (!strchr("jesto", option))
             status = wrong_option(option, argv[optind - 1]);
         else if (!take_option(&given, option))
@@ -490,10 +580,12 @@ static int show_job(struct info *info, int option, int argc, char **argv,
     }
     if (status == 0 && optind < argc)
         status = wrong_argument(argv[optind]);
-    if (status == 0 && !given.job.name)
-        status = wrong_use("no --job says of which job");
+    if (status == 0 && !given.asked)
+        status = wrong_use("these are options of --job");
+    if (status == 0 && !given.job.name[0] && (given.epoch || given.store))
+        status = wrong_use("%s needs the name of a job", given.epoch ? "--epoch" : "--store");
     if (status == 0)
-        status = print_job(info, &given);
+        status = given.job.name[0] ? print_job(info, &given) : print_found(info, &given);
     free(given.store);
     return status;
 }
@@ -501,12 +593,14 @@ static int show_job(struct info *info, int option, int argc, char **argv,
 int main(int argc, char **argv)
 {
     static const struct option options[] = {{"build", no_argument, NULL, 'b'},
+                                            {"check", no_argument, NULL, 'k'},
                                             {"config", no_argument, NULL, 'c'},
                                             {"net", no_argument, NULL, 'n'},
-                                            {"job", required_argument, NULL, 'j'},
+                                            {"job", optional_argument, NULL, 'j'},
                                             {"epoch", required_argument, NULL, 'e'},
                                             {"store", required_argument, NULL, 's'},
                                             {"timeout-ms", required_argument, NULL, 't'},
+                                            {"version", no_argument, NULL, 'v'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
     static struct info info;
@@ -516,9 +610,13 @@ int main(int argc, char **argv)
     option = getopt_long(argc, argv, ":ho:", options, NULL);
     if (option == 'h')
         return leave_with_usage(0);
+    if (option == 'v' && optind == argc) {
+        print_version("peerhop-info");
+        return all_written("peerhop-info", 0);
+    }
     if (option == '?' || option == ':')
         return wrong_option(option, argv[optind - 1]);
-    if (optind < argc && (option == -1 || strchr("bcn", option)))
+    if (optind < argc && (option == -1 || strchr("bcknv", option)))
         return wrong_argument(argv[optind]);
     if (option == 'b') {
         print_build();
@@ -527,6 +625,8 @@ int main(int argc, char **argv)
     phi_report_init(&info.report, keep_line, &info, PH_LOG_INFO);
     if (option == -1 || option == 'c')
         status = print(&info, option == 'c');
+    else if (option == 'k')
+        status = check(&info);
     else
         status = option == 'n' ? print_net(&info) : show_job(&info, option, argc, argv, options);
     phi_report_fini(&info.report);

@@ -23,10 +23,12 @@
 #include "child.h"
 #include "front.h"
 #include "hide.h"
+#include "hosts.h"
 #include "output.h"
 #include "private_store.h"
 #include "run_options.h"
 #include "tagged.h"
+#include "written.h"
 
 // What SIGKILL ends takes, at most: a driver may have much to free.
 #define KILLED_MS 10000
@@ -170,10 +172,16 @@ static void set_number(const char *name, int64_t number)
     setenv(name, text, 1);
 }
 
+// The number in the job of what is the index-th rank here.
+static int number_of(const struct run *run, int index)
+{
+    return (int)run->options.first + index;
+}
+
 static void set_environment(const struct run *run, int rank)
 {
-    set_number("PEERHOP_RANK", rank);
-    set_number("PEERHOP_RANKS", run->options.ranks);
+    set_number("PEERHOP_RANK", number_of(run, rank));
+    set_number("PEERHOP_RANKS", run->options.all);
     set_number("PEERHOP_LOCAL_RANK", rank);
     setenv("PEERHOP_STORE", run->options.store, 1);
     setenv("PEERHOP_JOB", run->options.job, 1);
@@ -217,7 +225,8 @@ static int open_streams(const struct run *run, int rank, int *ends)
     int rc = 0;
 
     for (int i = 0; i < 2 && rc == 0; i++)
-        rc = tagged_open(&run->ranks[rank].streams[i], rank, run->outputs[i], &ends[i]);
+        rc = tagged_open(&run->ranks[rank].streams[i], number_of(run, rank), run->outputs[i],
+                         &ends[i]);
     return rc;
 }
 
@@ -239,7 +248,7 @@ static int start_rank(struct run *run, int index)
             close(outputs[i]);
     }
     if (rc < 0)
-        tell(run, "cannot start rank %d: %s", index, strerror(-rc));
+        tell(run, "cannot start rank %d: %s", number_of(run, index), strerror(-rc));
     return rc < 0 ? rc : 0;
 }
 
@@ -272,18 +281,18 @@ static void end(struct run *run, int status)
 // Returns the exit status that the rank's end stands for.
 static int rank_ended(struct run *run, int index, int status)
 {
-    const int code = child_code(status);
+    const int code = child_code(status), number = number_of(run, index);
 
     run->running--;
     if (code == 0 || run->ending)
         return 0;
     if (status == CHILD_LOST)
-        tell(run, "rank %d has ended, and another process has taken its status", index);
+        tell(run, "rank %d has ended, and another process has taken its status", number);
     else if (WIFSIGNALED(status))
-        tell(run, "rank %d was ended by signal %d (%s)", index, WTERMSIG(status),
+        tell(run, "rank %d was ended by signal %d (%s)", number, WTERMSIG(status),
              strsignal(WTERMSIG(status)));
     else
-        tell(run, "rank %d ended with status %d", index, code);
+        tell(run, "rank %d ended with status %d", number, code);
     return code;
 }
 
@@ -399,7 +408,7 @@ static void kill_ranks(struct run *run)
 
         if (rank->child.pid == 0 || rank->left || (rc == 0 && !run->killed))
             continue;
-        tell(run, "rank %d, process %d, cannot be ended and is left behind: %s", i,
+        tell(run, "rank %d, process %d, cannot be ended and is left behind: %s", number_of(run, i),
              (int)rank->child.pid, why_left(rc));
         rank->left = run->left = true;
         run->running--;
@@ -422,11 +431,28 @@ static void check_outputs(struct run *run)
     }
 }
 
+// Names the ranks that have not ended: whoever looks for what hangs begins with them.
+static void tell_deadline(const struct run *run)
+{
+    char ranks[256] = "";
+    size_t used = 0;
+
+    for (int i = 0; i < run->options.ranks && used < sizeof(ranks) - 16; i++) {
+        if (run->ranks[i].child.pid)
+            used += (size_t)snprintf(ranks + used, sizeof(ranks) - used, "%s%d", used ? ", " : "",
+                                     number_of(run, i));
+    }
+    if (used >= sizeof(ranks) - 16)
+        snprintf(ranks + used, sizeof(ranks) - used, " ...");
+    tell(run, "the deadline of %" PRId64 " s has passed; still running: rank %s",
+         run->options.deadline_s, ranks);
+}
+
 static void check_time(struct run *run)
 {
     if (phi_remaining_ms(run->deadline) == 0) {
         run->deadline = PHI_FOREVER;
-        tell(run, "the deadline of %" PRId64 " s has passed", run->options.deadline_s);
+        tell_deadline(run);
         end(run, STATUS_DEADLINE);
     }
     if (phi_remaining_ms(run->kill_at) == 0) {
@@ -587,6 +613,8 @@ int main(int argc, char **argv)
 
     hold_files();
     options_parse(&run.options, argc, argv);
+    if (run.options.hosts)
+        return all_written("peerhop-run", hosts_print(&run.options, argv[0]));
     if (prepare(&run) < 0) {
         free(run.ranks);
         return STATUS_FAILED;

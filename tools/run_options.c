@@ -8,15 +8,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <peerhop/version.h>
-
+#include "built.h"
 #include "hide.h"
 
 static const char usage[] =
     "usage: peerhop-run -n RANKS [options] [--] PROGRAM [ARGUMENT...]\n"
+    "       peerhop-run --hosts LIST --store URI [options] [--] PROGRAM [ARGUMENT...] | sh\n"
     "Starts RANKS processes of PROGRAM on this machine, each a rank of one job, and ends all if "
-    "one fails.\n\n"
-    "  -n, --ranks N        number of ranks, 1 to 1024\n"
+    "one fails.\n"
+    "With --hosts it starts nothing, and prints a script: for each node the command of ssh that "
+    "does.\n\n"
+    "  -n, --ranks N        number of ranks, 1 to 1024; of each host that has none in LIST (1)\n"
+    "      --hosts LIST     hosts with their ranks, as a,b:2; the program is run in this folder "
+    "there\n"
+    "      --first-rank N   the rank of the first process here (0), where others are elsewhere\n"
+    "      --all-ranks N    ranks of the job on all nodes (as many as here)\n"
     "      --store URI      store of the job (else PEERHOP_STORE, else a private directory)\n"
     "                       a password in it is seen by all until this program has hidden it: "
     "better\n"
@@ -32,12 +38,18 @@ static const char usage[] =
     "                       it is kept until it is read, and ranks wait for that where it is "
     "much\n"
     "  -h, --help           this help\n"
-    "      --version        the version\n\n"
+    "      --version        the version, and what this build has\n\n"
+    "Each rank has PEERHOP_RANK, PEERHOP_RANKS, PEERHOP_LOCAL_RANK, PEERHOP_STORE and PEERHOP_JOB, "
+    "PEERHOP_DEVICE\n"
+    "where --device is given, and, unless they are set, PEERHOP_EPOCH=0 and "
+    "CUDA_DEVICE_MAX_CONNECTIONS=32.\n"
     "What the ranks have started and left behind is ended with the run, in a session of its own, "
     "too.\n"
     "SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the ranks; SIGTERM: "
     "they must end. The\n"
     "exit status is that of the first rank that failed (128 + N for signal N), or 0.\n";
+
+enum { JOB_RANKS_MAX = 1 << 20 };
 
 enum {
     OPTION_STORE = 256,
@@ -46,6 +58,9 @@ enum {
     OPTION_DEADLINE,
     OPTION_GRACE,
     OPTION_TAG,
+    OPTION_HOSTS,
+    OPTION_FIRST_RANK,
+    OPTION_ALL_RANKS,
     OPTION_VERSION
 };
 
@@ -57,6 +72,9 @@ static const struct option long_options[] = {
     {"deadline", required_argument, NULL, OPTION_DEADLINE},
     {"grace", required_argument, NULL, OPTION_GRACE},
     {"tag", no_argument, NULL, OPTION_TAG},
+    {"hosts", required_argument, NULL, OPTION_HOSTS},
+    {"first-rank", required_argument, NULL, OPTION_FIRST_RANK},
+    {"all-ranks", required_argument, NULL, OPTION_ALL_RANKS},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, OPTION_VERSION},
     {NULL, 0, NULL, 0},
@@ -121,12 +139,45 @@ static void set_option(struct options *options, int option)
     case OPTION_TAG:
         options->tag = true;
         break;
+    case OPTION_HOSTS:
+        options->hosts = optarg;
+        break;
+    case OPTION_FIRST_RANK:
+        options->first = number_of("--first-rank", optarg, 0, JOB_RANKS_MAX - 1);
+        break;
+    case OPTION_ALL_RANKS:
+        options->all = number_of("--all-ranks", optarg, 1, JOB_RANKS_MAX);
+        break;
     case OPTION_VERSION:
-        printf("peerhop-run %s\n", ph_version());
+        print_version("peerhop-run");
         exit(0);
     case 'h':
         leave_with_usage(0);
         break;
+    }
+}
+
+// Of ranks that are elsewhere nobody here knows where they meet, unless it is said.
+static void check_place(struct options *options)
+{
+    const bool parted = options->first > 0 || options->all > 0;
+
+    if (options->hosts && parted) {
+        complain(
+            "--hosts numbers the ranks itself: --first-rank and --all-ranks do not go with it");
+        exit(STATUS_USAGE);
+    }
+    if (options->all == 0)
+        options->all = options->ranks;
+    if (!options->hosts && options->first + options->ranks > options->all) {
+        complain("ranks %" PRId64 " to %" PRId64 " are not all below %" PRId64 " (--all-ranks)",
+                 options->first, options->first + options->ranks - 1, options->all);
+        exit(STATUS_USAGE);
+    }
+    if (options->all > options->ranks && !options->hosts &&
+        (!options->store || !*options->store || !options->job || !*options->job)) {
+        complain("a job of several peerhop-run needs --store and --job, alike for all");
+        exit(STATUS_USAGE);
     }
 }
 
@@ -147,6 +198,7 @@ void options_parse(struct options *options, int argc, char **argv)
         set_option(options, option);
     }
     options->program = argv + optind;
-    if (options->ranks == 0 || !options->program[0])
+    if ((options->ranks == 0 && !options->hosts) || !options->program[0])
         leave_with_usage(STATUS_USAGE);
+    check_place(options);
 }

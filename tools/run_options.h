@@ -18,7 +18,9 @@ enum {
 };
 
 struct options {
-    int64_t ranks;
+    int64_t ranks;      // on this machine, from `first` on; with `hosts` 0 where it is not given
+    int64_t first, all; // of the whole job
+    const char *hosts;  // NULL: ranks are started here
     const char *store, *device, *job;
     int64_t deadline_s; // 0: none
     int64_t grace_s;

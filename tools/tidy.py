@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs clang-tidy on the library's C files that have changed since they were found clean.
+"""Runs clang-tidy on the C files, those of tests left out, that have changed since they were found clean.
 
 tidy.py BUILD_FOLDER [--known]: a file is known where an earlier run has looked at it; with --known only those are looked
 at, as on a new machine nothing is known, and all of it would take minutes. A file has changed where what the compiler reads of it has, or
@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = ('src', 'tools', 'bench', 'python')
+FOLDERS = ('src', 'tools', 'bench', 'python', 'examples')
 
 
 def commands(build):

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Log lines go to a callback of the context; without one, to stderr. The level is the context's,
-// else that of PEERHOP_LOG, which is "warn" where nobody sets it. Of equal errors or warnings one a
-// second is logged; the next equal one that is logged says how many were not: of what never comes
-// again nothing does. Nothing is logged on the data path.
+// Log lines go to a callback of the context, as they are; without one, to stderr, behind the level,
+// the time (UTC), the host and the rank: "peerhop warn 2026-11-28T03:52:59.123Z node1 rank 3: ...".
+// A line that is written before the rank is known, as one about a variable, has none. The level is
+// the context's, else that of PEERHOP_LOG, which is "warn" where nobody sets it. Of equal errors or
+// warnings one a second is logged; the next equal one that is logged says how many were not: of
+// what never comes again nothing does. Nothing is logged on the data path.
 #ifndef PEERHOP_LOG_H
 #define PEERHOP_LOG_H
 

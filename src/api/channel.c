@@ -7,6 +7,7 @@
 #include "api/context_internal.h"
 #include "api/path_report.h"
 #include "api/loopback.h"
+#include "api/ranges.h"
 #include "base/clock.h"
 #include "base/table.h"
 #include "ending/usable.h"
@@ -94,6 +95,7 @@ static int start(struct phi_self *self, const struct ph_operation *ops, size_t n
 int ph_exchange(struct ph_context *context, const struct ph_operation *ops, size_t n,
                 struct ph_channel **channels)
 {
+    PHI_RANGE("ph_exchange", n);
     struct ph_exchange_request *request;
     bool loopbacks;
     int rc = check_exchange(context, ops, n, &loopbacks);
@@ -110,6 +112,7 @@ int ph_exchange(struct ph_context *context, const struct ph_operation *ops, size
 int ph_exchange_start(struct ph_context *context, const struct ph_operation *ops, size_t n,
                       struct ph_exchange_request **request)
 {
+    PHI_RANGE("ph_exchange_start", n);
     bool loopbacks;
     int rc = check_exchange(context, ops, n, &loopbacks);
     if (rc == 0)
@@ -120,6 +123,7 @@ int ph_exchange_start(struct ph_context *context, const struct ph_operation *ops
 int ph_exchange_finish(struct ph_exchange_request **request, struct ph_channel **channels,
                        int64_t deadline_ms)
 {
+    PHI_RANGE("ph_exchange_finish", 0);
     if (request == NULL || *request == NULL)
         return -EINVAL;
     struct phi_self *self = phi_exchange_peers(*request);

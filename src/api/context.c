@@ -6,6 +6,7 @@
 
 #include "api/check.h"
 #include "api/context_internal.h"
+#include "api/ranges.h"
 #include "base/clock.h"
 #include "base/launcher.h"
 #include "base/random.h"
@@ -86,6 +87,7 @@ static int choose_ranks(struct ph_context *context, const struct ph_context_para
                         (long long)ranks);
     identity->rank = (int)rank;
     identity->ranks = (int)ranks;
+    context->report.rank = identity->rank;
     return 0;
 }
 
@@ -301,6 +303,8 @@ int ph_context_create(const struct ph_context_params *given, struct ph_context *
     struct ph_context_params params = {0};
     if (out == NULL)
         return -EINVAL;
+    phi_ranges_open();
+    PHI_RANGE("ph_context_create", 0);
     if (given != NULL) {
         size_t size = given->struct_size ? given->struct_size : sizeof params;
         memcpy(&params, given, size < sizeof params ? size : sizeof params);
@@ -327,6 +331,7 @@ int ph_context_create(const struct ph_context_params *given, struct ph_context *
 
 int ph_context_destroy(struct ph_context **context, int64_t deadline_ms)
 {
+    PHI_RANGE("ph_context_destroy", 0);
     if (context == NULL || *context == NULL)
         return 0;
     struct ph_context *c = *context;
@@ -386,6 +391,7 @@ int ph_context_peer(struct ph_context *context, int rank, struct ph_peer_report 
 
 int ph_context_expel(struct ph_context *context, int rank)
 {
+    PHI_RANGE("ph_context_expel", 0);
     int rc = check_rank(context, rank);
     return rc ? rc : phi_expel(context->self, rank, phi_deadline(context->config.deadline_ms));
 }

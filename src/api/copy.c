@@ -4,6 +4,7 @@
 #include <peerhop/transfer.h>
 
 #include "api/check.h"
+#include "api/ranges.h"
 #include "ending/usable.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
@@ -131,6 +132,7 @@ static int refuse_missing(const struct ph_channel *given, const char *missing)
 int ph_copy(struct ph_channel *to, size_t to_offset, struct ph_channel *from, size_t from_offset,
             size_t size, void *stream)
 {
+    PHI_RANGE("ph_copy", size);
     const struct end written = {to, true, to_offset, size}, read = {from, false, from_offset, size};
     const struct phi_third_party copy = {to, from, to_offset, from_offset, size};
     if (to == NULL || from == NULL)

@@ -6,6 +6,7 @@
 #include "api/check.h"
 #include "api/context_internal.h"
 #include "api/loopback.h"
+#include "api/ranges.h"
 #include "ending/usable.h"
 #include "peer/peer.h"
 #include "peer/self.h"
@@ -258,6 +259,7 @@ static struct phi_self *peers_of(const struct ph_group_op *ops, size_t n)
 
 int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
 {
+    PHI_RANGE("ph_group", n);
     if (n == 0)
         return 0;
     struct phi_group group;

@@ -110,27 +110,21 @@ static uint32_t phases_of(const struct ph_group_op *op)
 
 struct phi_channel_call phi_group_call(const struct ph_group_op *op, enum phi_call call)
 {
-    const bool plain = phi_group_is_pair(op);
+    struct phi_channel_call made = {
+        .channel = op->channel, .call = call, .outgoing = phi_group_outgoing(op->kind)};
+    made.size = op->size;
     if (phi_group_unbound(op)) {
         const size_t most = part_size(op), from = turn_of(op)->part * most;
-        return (struct phi_channel_call){
-            .channel = op->channel,
-            .call = call,
-            .outgoing = phi_group_outgoing(op->kind),
-            .data = op->size > 0 ? (char *)op->data + from : NULL,
-            .remote_offset = from,
-            .size = op->size - from < most ? op->size - from : most,
-            .message = op->size,
-        };
+        made.data = op->size > 0 ? (char *)op->data + from : NULL;
+        made.remote_offset = from;
+        made.size = op->size - from < most ? op->size - from : most;
+        made.message = op->size;
+    } else if (!phi_group_is_pair(op)) {
+        made.local_offset = op->local_offset;
+        made.remote_offset = op->peer_offset;
     }
-    return (struct phi_channel_call){
-        .channel = op->channel,
-        .call = call,
-        .outgoing = phi_group_outgoing(op->kind),
-        .local_offset = plain ? 0 : op->local_offset,
-        .remote_offset = plain ? 0 : op->peer_offset,
-        .size = op->size,
-    };
+    phi_call_decide(&made);
+    return made;
 }
 
 // Whether a signal behind the operation tells of it, where that is not so by itself. A signal's

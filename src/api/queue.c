@@ -3,6 +3,7 @@
 
 #include "api/check.h"
 #include "api/context_internal.h"
+#include "api/ranges.h"
 #include "base/clock.h"
 #include "ending/untold.h"
 
@@ -29,6 +30,7 @@ int ph_queue_create(struct ph_context *context, struct ph_queue **queue)
 
 int ph_queue_synchronize(struct ph_queue *queue, int64_t deadline_ms)
 {
+    PHI_RANGE("ph_queue_synchronize", 0);
     if (queue == NULL)
         return -EINVAL;
     if (forked(queue))

@@ -3,6 +3,7 @@
 
 #include "api/check.h"
 #include "api/context_internal.h"
+#include "api/ranges.h"
 #include "base/clock.h"
 #include "ending/untold.h"
 #include "meeting/reap.h"
@@ -49,6 +50,7 @@ int ph_release_test(struct ph_context *context, const void *buffer, size_t size,
 int ph_release_wait(struct ph_context *context, const void *buffer, size_t size,
                     enum ph_release_state state, int64_t deadline_ms)
 {
+    PHI_RANGE("ph_release_wait", size);
     int rc = check(context, buffer, size);
     if (rc || (rc = check_state(context, state)) ||
         (rc = phi_check_deadline(&context->report, deadline_ms)))
@@ -101,6 +103,7 @@ int phi_context_closed(struct ph_context *context, int64_t deadline, const char 
 
 int ph_reap(struct ph_context *context, int64_t deadline_ms)
 {
+    PHI_RANGE("ph_reap", 0);
     if (context == NULL)
         return -EINVAL;
     if (phi_self_forked(context->self))

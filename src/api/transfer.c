@@ -5,6 +5,7 @@
 
 #include "api/check.h"
 #include "api/loopback.h"
+#include "api/ranges.h"
 #include "ending/usable.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
@@ -44,14 +45,14 @@ static int check_copy(struct ph_channel *channel, bool outgoing, size_t local_of
     return phi_check_reach(channel);
 }
 
-static int issue_one(const struct phi_channel_call *call, void *stream)
+static int issue_one(struct phi_channel_call *call, void *stream)
 {
     bool begun = false;
     return phi_issue(call->channel->self, call, 1, NULL, stream, &begun);
 }
 
 // The end of a call that a broken channel may have refused.
-static int issue_or_refuse(const struct phi_channel_call *call, int rc, void *stream)
+static int issue_or_refuse(struct phi_channel_call *call, int rc, void *stream)
 {
     if (rc == 0)
         rc = issue_one(call, stream);
@@ -61,6 +62,7 @@ static int issue_or_refuse(const struct phi_channel_call *call, int rc, void *st
 int ph_put(struct ph_channel *channel, size_t peer_offset, size_t local_offset, size_t size,
            void *stream)
 {
+    PHI_RANGE("ph_put", size);
     int rc = check_copy(channel, true, local_offset, peer_offset, size, false);
     struct phi_channel_call call = {channel, PHI_CALL_PUT, true, {local_offset}, peer_offset, size};
     return issue_or_refuse(&call, rc, stream);
@@ -69,6 +71,7 @@ int ph_put(struct ph_channel *channel, size_t peer_offset, size_t local_offset, 
 int ph_get(struct ph_channel *channel, size_t local_offset, size_t peer_offset, size_t size,
            void *stream)
 {
+    PHI_RANGE("ph_get", size);
     int rc = check_copy(channel, false, local_offset, peer_offset, size, false);
     if (rc == 0)
         rc = phi_check_get(channel);
@@ -80,6 +83,7 @@ int ph_get(struct ph_channel *channel, size_t local_offset, size_t peer_offset, 
 int ph_put_signal(struct ph_channel *channel, size_t peer_offset, size_t local_offset, size_t size,
                   void *stream)
 {
+    PHI_RANGE("ph_put_signal", size);
     int rc = check_copy(channel, true, local_offset, peer_offset, size, true);
     struct phi_channel_call call = {channel,        PHI_CALL_PUT_SIGNAL, true,
                                     {local_offset}, peer_offset,         size};
@@ -88,6 +92,7 @@ int ph_put_signal(struct ph_channel *channel, size_t peer_offset, size_t local_o
 
 int ph_signal(struct ph_channel *channel, void *stream)
 {
+    PHI_RANGE("ph_signal", 0);
     int rc = check_channel(channel, true, true);
     if (rc == 0 && channel->fixed.loopback)
         rc = phi_loopback_refuse(channel, "ph_signal");
@@ -114,6 +119,7 @@ static int unless_here(const struct phi_channel_call *call, int rc, void *stream
 
 int ph_wait(struct ph_channel *channel, size_t size, void *stream)
 {
+    PHI_RANGE("ph_wait", size);
     struct phi_channel_call call = {channel, PHI_CALL_WAIT, false, {0}, 0, size};
     int rc = check_channel(channel, false, true);
     if (rc == 0 && size > 0)
@@ -150,6 +156,7 @@ static int issue_half(struct ph_channel *channel, bool outgoing, size_t size, vo
 
 int ph_send(struct ph_channel *channel, size_t size, void *stream)
 {
+    PHI_RANGE("ph_send", size);
     int rc = check_channel(channel, true, true);
     if (rc == 0)
         rc = phi_check_bound(channel, "ph_send");
@@ -174,6 +181,7 @@ static int recv_late(struct ph_channel *channel, size_t size, void *stream, int 
 
 int ph_recv(struct ph_channel *channel, size_t size, void *stream)
 {
+    PHI_RANGE("ph_recv", size);
     int rc = check_channel(channel, false, true);
     if (rc == 0)
         rc = phi_check_bound(channel, "ph_recv");
@@ -196,6 +204,7 @@ static int unless_all_here(const struct phi_channel_call *calls, size_t n, int r
 
 int ph_complete(struct ph_channel *channel, void *stream)
 {
+    PHI_RANGE("ph_complete", 0);
     int rc = check_usable(channel);
     if (rc && !phi_check_may_be_late(rc))
         return phi_check_refused(channel, rc);
@@ -252,6 +261,7 @@ static int check_unbound(struct ph_channel *channel, const char *what)
 
 int ph_send_from(struct ph_channel *channel, const void *data, size_t size, void *stream)
 {
+    PHI_RANGE("ph_send_from", size);
     const struct ph_group_op op = {
         .kind = PH_GROUP_SEND, .channel = channel, .size = size, .data = (void *)data};
     const int rc = check_unbound(channel, "ph_send_from");
@@ -260,6 +270,7 @@ int ph_send_from(struct ph_channel *channel, const void *data, size_t size, void
 
 int ph_recv_into(struct ph_channel *channel, void *data, size_t size, void *stream)
 {
+    PHI_RANGE("ph_recv_into", size);
     const struct ph_group_op op = {
         .kind = PH_GROUP_RECV, .channel = channel, .size = size, .data = data};
     int rc = check_unbound(channel, "ph_recv_into");

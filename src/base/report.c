@@ -6,25 +6,55 @@
 #include <stdio.h>
 #include <stdbool.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/random.h"
 
+// Lines of all ranks of a job may end in one file, which is sorted by time: so it is UTC.
+static void write_time(char *text, size_t size)
+{
+    struct timespec now;
+    struct tm parts;
+    char seconds[32];
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &parts);
+    strftime(seconds, sizeof(seconds), "%Y-%m-%dT%H:%M:%S", &parts);
+    snprintf(text, size, "%s.%03ldZ", seconds, now.tv_nsec / 1000000);
+}
+
+// To a terminal it is nothing but text: parts of it come from elsewhere.
+static void make_plain(char *line)
+{
+    for (; *line; line++)
+        if ((unsigned char)*line < 0x20 || *line == 0x7f)
+            *line = '?';
+}
+
 static void log_to_stderr(void *opaque, enum ph_log_level level, const char *line)
 {
     static const char *const names[] = {"none", "error", "warn", "info", "debug"};
+    const struct phi_report *report = opaque;
+    char when[48], host[65] = "?", rank[24] = "";
 
-    (void)opaque;
+    write_time(when, sizeof(when));
+    gethostname(host, sizeof(host) - 1); // which may have any bytes
+    make_plain(host);
+    if (report->rank >= 0)
+        snprintf(rank, sizeof(rank), " rank %d", report->rank);
     // One call, so that lines of several threads do not mix.
-    fprintf(stderr, "peerhop %s: %s\n", names[level], line);
+    fprintf(stderr, "peerhop %s %s %s%s: %s\n", names[level], when, host, rank, line);
 }
 
 void phi_report_init(struct phi_report *report, ph_log_fn log, void *opaque,
                      enum ph_log_level level)
 {
     report->log = log ? log : log_to_stderr;
-    report->log_opaque = opaque;
+    report->log_opaque = log ? opaque : report;
     report->level = level;
+    report->rank = -1;
     pthread_mutex_init(&report->lock, NULL);
     report->text[0] = 0;
     memset(report->said, 0, sizeof(report->said));
@@ -35,13 +65,11 @@ void phi_report_fini(struct phi_report *report)
     pthread_mutex_destroy(&report->lock);
 }
 
-// One line stays one line, and is nothing to a terminal: parts of it may come from another process.
+// One line stays one line.
 static void write_line(char *line, size_t size, const char *format, va_list args)
 {
     vsnprintf(line, size, format, args);
-    for (; *line; line++)
-        if ((unsigned char)*line < 0x20 || *line == 0x7f)
-            *line = '?';
+    make_plain(line);
 }
 
 static void keep(struct phi_report *report, const char *line)

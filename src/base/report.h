@@ -25,12 +25,15 @@ struct phi_report {
     void *log_opaque;
     // lines above it are not formatted; may be raised before other threads use the report
     enum ph_log_level level;
+    // of whom lines to stderr are; -1: not known yet. Set before other threads use the report
+    int rank;
     pthread_mutex_t lock; // guards what follows
     char text[1024];
     struct phi_said said[PHI_SAID];
 };
 
-// phi_report_init copies the callback; log == NULL logs to stderr.
+// phi_report_init copies the callback; log == NULL logs to stderr, with
+// the time, the host and the rank.
 void phi_report_init(struct phi_report *report, ph_log_fn log, void *opaque,
                      enum ph_log_level level);
 void phi_report_fini(struct phi_report *report);

@@ -605,11 +605,17 @@ static void conclude(struct ph_exchange_request *request, int rc, struct ph_chan
 static int abandon(struct ph_exchange_request *request)
 {
     struct phi_self *self = request->self;
+    size_t open = 0;
     request->abandoned = true;
+    while (open + 1 < request->n && request->pending[open].state == PHI_PENDING_DONE)
+        open++;
+    const struct phi_key *key = request->pending[open].key;
     return phi_fail(self->report, -ETIMEDOUT,
                     "after %lld ms another thread of rank %d, which carries this exchange of %zu "
-                    "operations on, still connects, sends or maps for it",
-                    (long long)((phi_now() - request->began) / PHI_MS), self->rank, request->n);
+                    "operations on, still connects, sends or maps for it: operation %llu with rank "
+                    "%d is not over",
+                    (long long)((phi_now() - request->began) / PHI_MS), self->rank, request->n,
+                    (unsigned long long)key->op_id, key->peer->rank);
 }
 
 int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel **channels,

@@ -178,6 +178,10 @@ struct phi_channel_call {
         size_t message; // of an unbound channel: the size of the whole message
         void *to;       // of one of this rank to itself: where it goes
     };
+    // How the message of the call moves, and in which steps: transfer/issue.h, phi_call_decide.
+    // NULL program: not decided yet.
+    enum phi_method method;
+    const struct phi_program *program;
 };
 
 // phi_device_channel_busy (with the lock) is the refusal of what a device channel is in the way of.

@@ -54,8 +54,11 @@ enum phi_node_type {
     PHI_NODE_NOTIFY = 8,   // look at my side of the segment. No answer
     PHI_NODE_EXPELLED = 9, // a: rank, b: its life that was expelled. No answer
 
-    // Of anybody who knows the nonce, a rank or not, without a hello; see service/status.h.
-    PHI_NODE_STATUS = 30, // a: nonce expected. Answer: bytes: struct phi_status
+    // Of any process of the same user, a rank or not, without a hello; see service/status.h.
+    // a: nonce expected; with no life in `to`, 0: whoever listens is asked. Answer: bytes: struct
+    // phi_status
+    PHI_NODE_STATUS = 30,
+    PHI_NODE_ABOUT = 35, // of whoever listens. Answer: bytes: struct phi_about
 
     // Answer: descriptor: the process as a pidfd, of which also those learn that it has ended who
     // live in another PID namespace; -ENOENT: this kernel, or a policy, gives none
@@ -104,8 +107,9 @@ struct phi_node_message {
 
 static inline bool phi_node_answered(unsigned type)
 {
-    return type < PHI_NODE_NOTIFY || type == PHI_NODE_STATUS || type == PHI_NODE_PROCESS ||
-           type == PHI_NODE_ATTEMPT || type == PHI_NODE_ROLES; // not PHI_NODE_ABORT
+    return type < PHI_NODE_NOTIFY || type == PHI_NODE_STATUS || type == PHI_NODE_ABOUT ||
+           type == PHI_NODE_PROCESS || type == PHI_NODE_ATTEMPT ||
+           type == PHI_NODE_ROLES; // not PHI_NODE_ABORT
 }
 
 // phi_node_listen opens the listening socket under a random name: abstract, or in `directory` where

@@ -4,11 +4,13 @@
 #include <assert.h>
 #include <errno.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "semaphore/record.h"
 #include "semaphore/staged.h"
 
 enum {
@@ -570,6 +572,24 @@ static int await(struct ph_queue *queue, int64_t deadline)
     return phi_executor_untold(&queue->executor->base) ? -EINTR : 0;
 }
 
+// What the thread waits for that runs the queue, where it waits.
+static int late_role(struct ph_queue *queue)
+{
+    struct phi_host_executor *host = queue->executor;
+    struct phi_progress progress;
+    struct phi_wait_note note = {0};
+    char waits[160] = "";
+
+    host->base.ops->progress(&host->base, (uint32_t)(queue - host->queues), &progress, &note);
+    if (note.number)
+        snprintf(waits, sizeof(waits), ": rank %d has not written '%s' for operation %llu (%s)",
+                 note.peer, phi_program_awaits(note.call), (unsigned long long)note.op_id,
+                 phi_program_name(note.call));
+    return phi_fail(host->params.report, -ETIMEDOUT,
+                    "another thread runs the queue%s; %llu operations are left in it", waits,
+                    (unsigned long long)left(queue));
+}
+
 // take_role waits for the role; the worker that has it gives way.
 static int take_role(struct ph_queue *queue, int64_t deadline)
 {
@@ -582,9 +602,7 @@ static int take_role(struct ph_queue *queue, int64_t deadline)
     atomic_fetch_add_explicit(&queue->wanted, 1, memory_order_relaxed);
     while (!phi_queue_take(queue)) {
         if (phi_queue_rest(since) >= deadline) {
-            rc = phi_fail(queue->executor->params.report, -ETIMEDOUT,
-                          "another thread runs the queue; %llu operations are left in it",
-                          (unsigned long long)left(queue));
+            rc = late_role(queue);
             break;
         }
     }

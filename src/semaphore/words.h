@@ -33,8 +33,8 @@ enum phi_bit {
     PHI_BIT_FREE = 8,  // the signal before was consumed
 };
 
-// The start value of a word in a line: no message is under way, a signal may be given. A word that was never started is
-// 0, which no word becomes again.
+// The start value of a word in a line: no message is under way, a signal may be given. A word that
+// was never started is 0, which no word becomes again.
 extern const uint32_t phi_word_start[PHI_WORD_COUNT];
 
 // One channel end: 64 bytes in the segment, with the words of the direction in which this end

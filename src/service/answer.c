@@ -69,13 +69,23 @@ static int answer_status(struct phi_self *self, struct phi_status_ages *ages,
                          const struct phi_node_message *request, struct phi_node_message *answer)
 {
     struct phi_status status;
-    if (request->to != self->incarnation)
+    const bool whoever = request->to == 0 && request->a == 0;
+    if (!whoever && request->to != self->incarnation)
         return -ESTALE;
-    if (request->a != self->mine.nonce)
+    if (!whoever && request->a != self->mine.nonce)
         return -ECONNREFUSED;
     phi_status_fill(self, ages, &status);
     memcpy(answer->bytes, &status, sizeof status);
     answer->bytes_size = sizeof status;
+    return 0;
+}
+
+static int answer_about(const struct phi_self *self, struct phi_node_message *answer)
+{
+    struct phi_about about;
+    phi_about_fill(self, &about);
+    memcpy(answer->bytes, &about, sizeof about);
+    answer->bytes_size = sizeof about;
     return 0;
 }
 
@@ -202,6 +212,8 @@ int phi_answer(struct phi_self *self, struct phi_status_ages *ages, struct phi_a
 {
     if (request->type == PHI_NODE_STATUS)
         return answer_status(self, ages, request, answer);
+    if (request->type == PHI_NODE_ABOUT)
+        return answer_about(self, answer);
     if (request->to != self->incarnation)
         return -ESTALE;
     if (request->type == PHI_NODE_HELLO)

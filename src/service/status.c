@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "service/status.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/counters.h"
 #include "ending/heartbeat.h"
 #include "exchange/request.h"
 #include "peer/channel.h"
@@ -89,7 +91,7 @@ static void fill_locked(struct phi_self *self, struct phi_status *status)
             continue;
         status->peers[state]++;
         if (rank < PHI_STATUS_RANKS)
-            status->peer_state[rank] = (uint8_t)state;
+            status->peer_states[rank / 2] |= (uint8_t)(state << (rank % 2 * 4));
         if (peer != NULL)
             fill_peer(peer, status);
     }
@@ -108,6 +110,29 @@ static bool lock_soon(struct phi_self *self)
     return false;
 }
 
+// Two of them are not counted as they change: what was just read is newer.
+static void fill_counters(const struct phi_self *self, struct phi_status *status)
+{
+    struct ph_counters *all = &status->counters;
+#define READ_COUNTER(member, meaning)                                                              \
+    all->member = atomic_load_explicit(&self->counters->member, memory_order_relaxed);
+    PH_COUNTER_MAP(READ_COUNTER)
+#undef READ_COUNTER
+    all->in_flight = status->in_flight;
+    all->device_bytes = status->device_bytes;
+}
+
+void phi_about_fill(const struct phi_self *self, struct phi_about *about)
+{
+    memset(about, 0, sizeof *about);
+    snprintf(about->job, sizeof about->job, "%s", phi_mailbox_job(self->mailbox, &about->epoch));
+    about->incarnation = self->incarnation;
+    about->rank = self->rank;
+    about->process = (uint32_t)getpid();
+    if (self->mine.device)
+        snprintf(about->device, sizeof about->device, "%s", self->mine.device_name);
+}
+
 void phi_status_fill(struct phi_self *self, struct phi_status_ages *ages, struct phi_status *status)
 {
     memset(status, 0, sizeof *status); // padding too: it leaves the process
@@ -117,6 +142,7 @@ void phi_status_fill(struct phi_self *self, struct phi_status_ages *ages, struct
     status->ranks = (uint32_t)self->ranks;
     status->device_bytes = phi_memory_device_bytes(self->memory);
     fill_streams(self, ages, status);
+    fill_counters(self, status);
     status->locked = !lock_soon(self);
     if (status->locked)
         return;

@@ -60,6 +60,9 @@ int phi_mailbox_open(const struct phi_mailbox_params *params, int64_t deadline,
 // incarnation returns the number of this life: the largest of its rank so far.
 uint64_t phi_mailbox_incarnation(const struct phi_mailbox *mailbox);
 
+// job returns the job's name, which lives as long as the mailbox, and its epoch.
+const char *phi_mailbox_job(const struct phi_mailbox *mailbox, uint64_t *epoch);
+
 // announce publishes this rank's member record for everyone, present and future.
 int phi_mailbox_announce(struct phi_mailbox *mailbox, const void *bytes, size_t size,
                          int64_t deadline);

@@ -159,6 +159,12 @@ uint64_t phi_mailbox_incarnation(const struct phi_mailbox *mailbox)
     return mailbox->params.incarnation;
 }
 
+const char *phi_mailbox_job(const struct phi_mailbox *mailbox, uint64_t *epoch)
+{
+    *epoch = mailbox->params.epoch;
+    return mailbox->job;
+}
+
 void phi_mailbox_close(struct phi_mailbox *mailbox, int64_t deadline)
 {
     if (!mailbox)

@@ -159,15 +159,25 @@ static void set_copy(struct phi_work *work, const struct phi_channel_call *call)
     work->linked = channel->fixed.linked;
 }
 
-enum phi_method phi_channel_method(const struct phi_channel_call *call)
+static enum phi_method method_of(const struct phi_channel_call *call)
 {
-    if (is_message(call) && !call->channel->fixed.stage.is)
-        return call->channel->fixed.ring[call->outgoing] ? PHI_BY_RING : PHI_BY_BOUNCE;
+    const struct phi_channel_fixed *fixed = &call->channel->fixed;
+    if (is_message(call) && !fixed->stage.is)
+        return fixed->ring[call->outgoing] ? PHI_BY_RING : PHI_BY_BOUNCE;
     // The tables are for messages.
     const bool plain = call->call == PHI_CALL_PUT || call->call == PHI_CALL_GET;
-    if (plain && !call->channel->fixed.stage.is)
+    if (plain && !fixed->stage.is)
         return PHI_BY_WORDS;
     return phi_flags_method(call->channel, call->outgoing, call->call, call->size);
+}
+
+void phi_call_decide(struct phi_channel_call *call)
+{
+    const uint8_t protocol = call->channel->fixed.protocol[call->outgoing];
+    if (call->program != NULL)
+        return;
+    call->method = method_of(call);
+    call->program = phi_program_of(call->call, call->method, protocol == PH_PROTOCOL_GET);
 }
 
 bool phi_call_is_long(const struct phi_channel_call *call)
@@ -238,25 +248,11 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
     }
 }
 
-const struct phi_program *phi_channel_program_by(const struct phi_channel_call *call,
-                                                 enum phi_method method)
-{
-    const struct ph_channel *channel = call->channel;
-    const uint8_t protocol =
-        call->outgoing ? channel->fixed.protocol[1] : channel->fixed.protocol[0];
-    return phi_program_of(call->call, method, protocol == PH_PROTOCOL_GET);
-}
-
-const struct phi_program *phi_channel_program(const struct phi_channel_call *call)
-{
-    return phi_channel_program_by(call, phi_channel_method(call));
-}
-
 bool phi_call_fills(const struct phi_channel_call *call)
 {
     if (!call->channel->fixed.stage.is)
         return false;
-    const struct phi_program *program = phi_channel_program(call);
+    const struct phi_program *program = call->program;
     return program->count == 1 && program->steps[0].kind == PHI_STEP_STAGE;
 }
 
@@ -264,7 +260,7 @@ bool phi_call_empties(const struct phi_channel_call *call)
 {
     if (!call->channel->fixed.stage.is)
         return false;
-    const struct phi_program *program = phi_channel_program(call);
+    const struct phi_program *program = call->program;
     return program->count == 1 && program->steps[0].kind == PHI_STEP_UNSTAGE;
 }
 
@@ -294,7 +290,7 @@ static bool post_answers(const struct phi_channel_call *call, const struct phi_s
 // By a bell: the program is one item, and one more where something is copied.
 static size_t add_bell(const struct phi_channel_call *call, struct phi_work *work)
 {
-    const struct phi_bell bell = phi_bell_of(phi_channel_program(call));
+    const struct phi_bell bell = phi_bell_of(call->program);
     struct ph_channel *channel = call->channel;
     struct phi_work word = {0};
     work[0] = phi_channel_work(channel, PHI_STEP_BELL, call->call);
@@ -329,7 +325,7 @@ size_t phi_work_add_call(const struct phi_channel_call *call, struct phi_work *w
 {
     if (call->channel->fixed.stage.bells)
         return add_bell(call, work);
-    const struct phi_program *program = phi_channel_program(call);
+    const struct phi_program *program = call->program;
     struct ph_channel *channel = call->channel;
     size_t items = 0;
     for (unsigned i = 0; i < program->count; i++) {
@@ -430,12 +426,11 @@ static size_t add_helped(const struct phi_channel_call *calls, size_t n,
 
 static void count_flags(const struct phi_channel_call *call)
 {
-    const enum phi_method method = phi_channel_method(call);
+    const enum phi_method method = call->method;
     if (method == PHI_BY_WORDS || method == PHI_BY_SLOTS || method == PHI_BY_BOUNCE)
         return;
-    const struct phi_program *program = phi_channel_program_by(call, method);
-    for (unsigned i = 0; i < program->count; i++)
-        phi_flags_count(call->channel, call->outgoing, &program->steps[i]);
+    for (unsigned i = 0; i < call->program->count; i++)
+        phi_flags_count(call->channel, call->outgoing, &call->program->steps[i]);
 }
 
 void phi_channel_reads(struct ph_channel *channel)
@@ -446,7 +441,7 @@ void phi_channel_reads(struct ph_channel *channel)
 
 static void count_read(const struct phi_channel_call *call)
 {
-    const enum phi_method method = phi_channel_method(call);
+    const enum phi_method method = call->method;
     const bool copies = call->call == PHI_CALL_GET || call->call == PHI_CALL_TRANSFER;
     if (!call->outgoing && copies && (method == PHI_BY_WORDS || method == PHI_BY_COPY))
         phi_channel_reads(call->channel);
@@ -540,9 +535,11 @@ int phi_issue_calls(struct phi_self *self, const struct phi_channel_call *calls,
     return rc;
 }
 
-int phi_issue(struct phi_self *self, const struct phi_channel_call *calls, size_t n,
+int phi_issue(struct phi_self *self, struct phi_channel_call *calls, size_t n,
               const struct phi_helps *helps, void *stream, bool *begun)
 {
+    for (size_t i = 0; i < n; i++)
+        phi_call_decide(&calls[i]);
     if (n <= FEW_CALLS && (helps == NULL || helps->n == 0)) {
         struct phi_work few[FEW_CALLS * PHI_ITEMS_MAX];
         return phi_issue_calls(self, calls, n, helps, stream, begun, few, sizeof few / sizeof *few);

@@ -24,12 +24,11 @@ struct phi_helps {
 // -ENOMEM.
 int phi_issue_prepare(struct phi_self *self);
 
-// phi_issue enqueues the calls in order, as one operation where they fit. The calls are valid
-// (ranges, roles). *begun: whether earlier calls of the same group are enqueued, and then whether
-// any of all those is. Errors: as the transfer functions; a channel whose operation was enqueued
-// half-way is broken.
-// helps: those of the calls' group, or NULL.
-int phi_issue(struct phi_self *self, const struct phi_channel_call *calls, size_t n,
+// phi_issue decides the calls and enqueues them in order, as one operation where they fit. They are
+// valid (ranges, roles). *begun: whether earlier calls of the same group are enqueued, and then
+// whether any of all those is. Errors: as the transfer functions; a channel whose operation was
+// enqueued half-way is broken. helps: those of the calls' group, or NULL.
+int phi_issue(struct phi_self *self, struct phi_channel_call *calls, size_t n,
               const struct phi_helps *helps, void *stream, bool *begun);
 
 // A copy from the buffer of one channel's peer to that of another's.
@@ -45,8 +44,8 @@ struct phi_work phi_channel_work(struct ph_channel *channel, enum phi_step_kind 
 // phi_call_is_long: whether a call is of a message that goes through a ring while it is taken.
 bool phi_call_is_long(const struct phi_channel_call *call);
 
-// phi_call_fills, phi_call_empties: whether a call of a staged channel fills slots, or empties
-// them.
+// phi_call_fills, phi_call_empties: whether a call of a staged channel, which is decided, fills
+// slots, or empties them.
 bool phi_call_fills(const struct phi_channel_call *call);
 bool phi_call_empties(const struct phi_channel_call *call);
 
@@ -65,22 +64,18 @@ void phi_channel_unpost(struct ph_channel *channel, bool outgoing);
 // passive end the complete does.
 enum phi_call phi_channel_late_recv(const struct ph_channel *channel);
 
-// phi_channel_method: by which method the message of a call moves.
-enum phi_method phi_channel_method(const struct phi_channel_call *call);
+// phi_call_decide decides, once, by which method the message of a call moves, and so in which
+// steps.
+void phi_call_decide(struct phi_channel_call *call);
 
-// phi_channel_program: the steps of a call, by its method; program_by: by another one.
-const struct phi_program *phi_channel_program(const struct phi_channel_call *call);
-const struct phi_program *phi_channel_program_by(const struct phi_channel_call *call,
-                                                 enum phi_method method);
-
-// phi_work_add_call writes the items of a call and returns how many.
+// phi_work_add_call writes the items of a call that is decided, and returns how many.
 size_t phi_work_add_call(const struct phi_channel_call *call, struct phi_work *work);
 
 // phi_channel_enter marks that a thread enqueues on the channel; phi_channel_leave ends that.
 void phi_channel_enter(struct ph_channel *channel);
 void phi_channel_leave(struct ph_channel *channel);
 
-// phi_issue_calls is phi_issue for calls that fit into one operation.
+// phi_issue_calls is phi_issue for calls that are decided and fit into one operation.
 int phi_issue_calls(struct phi_self *self, const struct phi_channel_call *calls, size_t n,
                     const struct phi_helps *helps, void *stream, bool *begun, struct phi_work *work,
                     size_t room);

@@ -123,35 +123,34 @@ static bool with_word(const struct phi_channel_call *call,
 }
 
 // Of what a call waits for first.
-static bool first_is_here(const struct phi_channel_call *call, enum phi_method method)
+static bool first_is_here(const struct phi_channel_call *call)
 {
-    const struct phi_program *program = phi_channel_program(call);
+    const struct phi_program *program = call->program;
     return program->count == 0 || // waits for nothing
-           is_here(call, (enum phi_word)program->steps[0].word, method);
+           is_here(call, (enum phi_word)program->steps[0].word, call->method);
 }
 
 // Of a message by flags. What is there by lines, or in slots, is unpacked on the stream; the peer
 // is told nothing. The channel's own numbers are revoked: what is in slots has others.
-static bool take_flags(const struct phi_channel_call *call, enum phi_method method, void *stream,
-                       bool begun)
+static bool take_flags(const struct phi_channel_call *call, void *stream, bool begun)
 {
     struct ph_channel *channel = call->channel;
     struct phi_executor *executor = channel->self->executor;
     struct phi_work work[PHI_ITEMS_MAX];
     bool partial;
-    if (!first_is_here(call, method))
+    if (!first_is_here(call))
         return false;
-    const struct phi_program *program = phi_channel_program_by(call, method);
+    const struct phi_program *program = call->program;
     if (program->count == 0)
         return true;
     atomic_store(&channel->live.flagged, 1);
     atomic_store(&channel->live.lost, 1);
-    if (method == PHI_BY_COPY)
+    if (call->method == PHI_BY_COPY)
         return phi_flags_take_moved(channel, call->outgoing, (enum phi_word)program->steps[0].word);
     phi_work_add_call(call, work);
     work[0].continues = begun;
     work[0].uses = &channel->peer->channels.late;
-    if (method == PHI_BY_LINES)
+    if (call->method == PHI_BY_LINES)
         work[0].lane.peer = 0;
     if (executor->ops->issue(executor, stream, work, 1, &partial))
         return false;
@@ -159,12 +158,11 @@ static bool take_flags(const struct phi_channel_call *call, enum phi_method meth
     return true;
 }
 
-static bool take_ended(const struct phi_channel_call *call, enum phi_method method, void *stream,
-                       bool begun)
+static bool take_ended(const struct phi_channel_call *call, void *stream, bool begun)
 {
     if (!await_ended(call->channel, begun))
         return false;
-    const bool taken = take_flags(call, method, stream, begun);
+    const bool taken = take_flags(call, stream, begun);
     phi_channel_leave(call->channel);
     return taken;
 }
@@ -175,29 +173,31 @@ static bool is_out_of_reach(const struct phi_channel_call *call)
     return call->channel->fixed.own.zero_sm && call->channel->fixed.stage.is;
 }
 
-bool phi_channel_here(const struct phi_channel_call *call)
+bool phi_channel_here(const struct phi_channel_call *given)
 {
-    struct ph_channel *channel = call->channel;
-    const enum phi_method method = phi_channel_method(call);
-    if (is_out_of_reach(call))
+    struct phi_channel_call call = *given;
+    struct ph_channel *channel = call.channel;
+    phi_call_decide(&call);
+    if (is_out_of_reach(&call))
         return false;
-    if (method == PHI_BY_WORDS && call->call == PHI_CALL_WAIT)
-        return with_word(call, is_word_here);
+    if (call.method == PHI_BY_WORDS && call.call == PHI_CALL_WAIT)
+        return with_word(&call, is_word_here);
     // The other methods of a transfer need the peer.
-    const bool alone = method == PHI_BY_LINES || method == PHI_BY_SLOTS;
-    if ((!alone && (method == PHI_BY_WORDS || call->call != PHI_CALL_WAIT)) ||
+    const bool alone = call.method == PHI_BY_LINES || call.method == PHI_BY_SLOTS;
+    if ((!alone && (call.method == PHI_BY_WORDS || call.call != PHI_CALL_WAIT)) ||
         !await_ended(channel, false))
         return false;
-    const bool here = first_is_here(call, method);
+    const bool here = first_is_here(&call);
     phi_channel_leave(channel);
     return here;
 }
 
-bool phi_channel_take(const struct phi_channel_call *call, void *stream, bool begun)
+bool phi_channel_take(const struct phi_channel_call *given, void *stream, bool begun)
 {
-    const enum phi_method method = phi_channel_method(call);
-    if (is_out_of_reach(call))
+    struct phi_channel_call call = *given;
+    phi_call_decide(&call);
+    if (is_out_of_reach(&call))
         return false;
-    return method == PHI_BY_WORDS ? with_word(call, take_word)
-                                  : take_ended(call, method, stream, begun);
+    return call.method == PHI_BY_WORDS ? with_word(&call, take_word)
+                                       : take_ended(&call, stream, begun);
 }

@@ -1,23 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Installs the build into an empty folder, and compiles and runs a program with what lies there and pkg-config says."""
+"""Installs the build into an empty folder, and compiles and runs an example with what lies there and pkg-config says."""
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
-
-PROGRAM = '''
-#include <stdio.h>
-int main(void)
-{
-    struct ph_context *context;
-    int rc = ph_context_create(&(struct ph_context_params){.ranks = 1, .device = "host"}, &context);
-    printf("%s %s\\n", ph_version(), ph_strerror(rc)); /* there is no store */
-    return 0;
-}
-'''
-
 
 def run(*command, env=None):
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, env=env)
@@ -54,18 +42,14 @@ def main():
                  'PKG_CONFIG_ALLOW_SYSTEM_CFLAGS': '1', 'PKG_CONFIG_ALLOW_SYSTEM_LIBS': '1'}
         flags = run('pkg-config', '--cflags', '--libs', 'peerhop', env=found).split()
         version = run('pkg-config', '--modversion', 'peerhop', env=found).strip()
-        # The program of the README, to the letter.
-        readme = (source / 'README.md').read_text()
-        start = readme.index('```c\n') + len('```c\n')
-        program = pathlib.Path(folder, 'move.c')
-        program.write_text(readme[start:readme.index('```', start)] + PROGRAM)
-        run(*compiler, '-Wall', '-Werror', program, '-o', program.with_suffix(''), *flags)
-        needed = run('readelf', '-d', program.with_suffix(''))
+        program = pathlib.Path(folder, 'move')
+        run(*compiler, '-Wall', '-Werror', source / 'examples' / 'move.c', '-o', program, *flags)
+        needed = run('readelf', '-d', program)
         if '[libpeerhop.so.0]' not in needed:
             sys.exit(f'the program needs another soname:\n{needed}')
         bare = {name: text for name, text in os.environ.items() if not name.startswith('PEERHOP_')}
-        said = run(program.with_suffix(''), env={**bare, 'LD_LIBRARY_PATH': str(library.parent)})
-        if said != f'{version} Invalid argument\n':
+        said = run(only(root, 'peerhop-run'), '-n', '2', program, env={**bare, 'LD_LIBRARY_PATH': str(library.parent)})
+        if said != '1048576 numbers have come, on host\n':
             sys.exit(f'it said {said!r}')
         print(f'peerhop {version}: {" ".join(flags)}')
 

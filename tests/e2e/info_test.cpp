@@ -4,6 +4,9 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,9 +15,11 @@
 
 #include "support/atomic_compat.h"
 #include "support/command.h"
+#include "support/folder.h"
 
 extern "C" {
 #include "base/clock.h"
+#include "job_prometheus.h"
 #include "peer/node.h"
 #include "store/members.h"
 #include "topology/capabilities.h"
@@ -176,6 +181,22 @@ RANK_FUNCTION(is_there)
     CHECK(reaches(rank.shared->value[1], 1));
 }
 
+// value[0]: ranks whose message is over.
+RANK_FUNCTION(has_counted)
+{
+    rank.open();
+    void *stream = rank.device->stream();
+    ph_channel *channel =
+        rank.channel(!rank.rank, 7, role_of(rank, 0), rank.device->alloc(size), size);
+    if (rank.rank == 0)
+        CHECK_OK(ph_put_signal(channel, 0, 0, size, stream));
+    else
+        CHECK_OK(ph_wait(channel, size, stream));
+    rank.synchronize(stream);
+    rank.shared->value[0]++;
+    CHECK(reaches(rank.shared->value[1], 1));
+}
+
 // Its rank lives; who looks from another network namespace cannot ask it, and does not say that it
 // has ended.
 TEST(InfoAsks, FromAnotherNetworkNamespace)
@@ -197,6 +218,193 @@ TEST(InfoAsks, FromAnotherNetworkNamespace)
     EXPECT_NE(text.find("\"state\":\"out of reach\""), std::string::npos) << text;
     job.shared()->value[1] = 1;
     EXPECT_EQ(job.wait(), "");
+}
+
+// ---- without a name
+
+static std::string info()
+{
+    return getenv("PEERHOP_INFO") ? getenv("PEERHOP_INFO") : "";
+}
+
+// The lines that have a word.
+static std::string lines_with(const std::string &text, const std::string &word)
+{
+    std::string lines, line;
+    std::istringstream in(text);
+    while (std::getline(in, line))
+        if (line.find(word) != std::string::npos)
+            lines += line + "\n";
+    return lines;
+}
+
+class InfoFinds : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        if (info().empty() || (!over_files() && !RedisServer::available()))
+            GTEST_SKIP() << "PEERHOP_INFO does not name the tool, or no redis-server";
+    }
+    // Runs the tool with no store in its environment.
+    int run(const std::string &options)
+    {
+        return run_command("env -u PEERHOP_STORE -u PEERHOP_JOB " + info() + " --job " + options,
+                           &out);
+    }
+    std::string out;
+};
+
+// Other jobs of this user may run beside.
+TEST_F(InfoFinds, TheJobsOfThisNodeAndWhoDoesNotAnswer)
+{
+    Job one("host", 3), two("host", 1);
+    one.start_rank(0, "is_there");
+    ASSERT_TRUE(reaches(one.shared()->value[0], 1)) << one.wait(100);
+    one.shared()->value[0] = 0;
+    one.start_rank(2, "is_there");
+    two.start("is_there");
+    ASSERT_TRUE(reaches(one.shared()->value[0], 1)) << one.wait(100);
+    ASSERT_TRUE(reaches(two.shared()->value[0], 1)) << two.wait(100);
+    EXPECT_EQ(run("-o json --timeout-ms 20000"), 0) << out;
+    const std::string first = lines_with(out, "\"job\":\"" + one.name() + "\"");
+    EXPECT_HAS(first, "{\"rank\":0,");
+    EXPECT_HAS(first, "\"state\":\"lives\",\"expelled\":false,\"incarnation\":\"");
+    EXPECT_HAS(first, "\"process\":" + std::to_string(one.pid(2)) + ",");
+    EXPECT_HAS(lines_with(first, "{\"rank\":1,"), "\"state\":\"not on this node\"}");
+    EXPECT_HAS(lines_with(out, two.name()), "\"device\":\"host\"");
+    EXPECT_EQ(run("--timeout-ms 20000"), 0) << out;
+    EXPECT_HAS(out, "job " + one.name() + ", epoch 0\n");
+    EXPECT_HAS(out, "job " + two.name() + ", epoch 0\n");
+    EXPECT_HAS(lines_with(out, "not found"), "  1     -");
+
+    one.signal(2, SIGSTOP);
+    EXPECT_EQ(run("-o json --timeout-ms 300"), 0) << out;
+    EXPECT_HAS(out, "{\"rank\":null,\"process\":" + std::to_string(one.pid(2)) +
+                        ",\"state\":\"no answer\"}\n");
+    EXPECT_EQ(run("--timeout-ms 300"), 0) << out;
+    EXPECT_HAS(out, "process " + std::to_string(one.pid(2)) +
+                        " listens as a rank does, and has not answered in 300 ms\n");
+    one.signal(2, SIGCONT);
+    one.shared()->value[1] = two.shared()->value[1] = 1;
+    EXPECT_EQ(one.wait() + two.wait(), "");
+}
+
+TEST_F(InfoFinds, SocketsThatHaveTheirNamesInADirectory)
+{
+    Folder folder;
+    Job job("host", 1);
+    job.environment(0, "PEERHOP_SOCKET_DIRECTORY", folder.path());
+    job.start("is_there");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
+    EXPECT_NE(run("-o json --timeout-ms 20000"), 2) << "others may be there";
+    EXPECT_EQ(out.find(job.name()), std::string::npos) << out;
+    EXPECT_EQ(run_command("PEERHOP_SOCKET_DIRECTORY=" + folder.path() + " " + info() +
+                              " --job -o json --timeout-ms 20000",
+                          &out),
+              0);
+    EXPECT_HAS(lines_with(out, job.name()), "\"state\":\"lives\"");
+    job.shared()->value[1] = 1;
+    EXPECT_EQ(job.wait(), "");
+}
+
+TEST_F(InfoFinds, NoneInANetworkNamespaceOfItsOwn)
+{
+    if (run_command("unshare -n true", &out) != 0)
+        GTEST_SKIP() << "no namespace: " << out;
+    Job job("host", 1);
+    job.start("is_there");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 1)) << job.wait(100);
+    EXPECT_EQ(run_command("unshare -n " + info() + " --job", &out), 1);
+    EXPECT_HAS(out, "no job of this user has a rank on this node that can be found from here");
+    EXPECT_EQ(run_command("unshare -n " + info() + " --job -o prometheus >/dev/null", &out), 0)
+        << "no rank is no error of who reads metrics";
+    EXPECT_EQ(out, "");
+    job.shared()->value[1] = 1;
+    EXPECT_EQ(job.wait(), "");
+}
+
+// ---- for Prometheus
+
+static int parse(const std::string &command, std::string *out)
+{
+    return run_command("(" + command + ") | python3 " TEST_EXPOSITION, out);
+}
+
+TEST_P(Info, MetricsOfEachRankAreWellFormed)
+{
+    Job job(GetParam(), 2);
+    job.start("has_counted");
+    ASSERT_TRUE(reaches(job.shared()->value[0], 2)) << job.wait(100);
+    const std::string command =
+        "PEERHOP_STORE='" + job.store() + "' \"$PEERHOP_INFO\" -o prometheus --timeout-ms 20000 ";
+    char host[65] = "";
+    gethostname(host, sizeof host - 1);
+    for (const std::string &name : {"--job " + job.name(), std::string("--job")}) {
+        ASSERT_EQ(parse(command + name, &out), 0) << out;
+        const std::string labels =
+            "\tepoch=0\thost=" + std::string(host) + "\tjob=" + job.name() + "\trank=";
+        for (const char *rank : {"0", "1"}) {
+            const std::string end = labels + rank;
+            EXPECT_TRUE(says("peerhop_up" + end + "\t1\n")) << out;
+            EXPECT_TRUE(says("peerhop_exchanges_total" + end + "\t1\n")) << out;
+            EXPECT_TRUE(says("peerhop_channels_total" + end + "\t1\n")) << out;
+            EXPECT_TRUE(
+                says("peerhop_ipc_bytes_total" + end + (rank[0] == '0' ? "\t4096\n" : "\t0\n")))
+                << out;
+            EXPECT_TRUE(says("peerhop_kept_channels" + end + "\t1\n")) << out;
+            EXPECT_TRUE(says("peerhop_in_flight_operations" + end + "\t0\n")) << out;
+            EXPECT_TRUE(says("peerhop_device_bytes" + end + "\t")) << out;
+            EXPECT_TRUE(says("peerhop_peers" + end + "\tstate=live\t1\n")) << out;
+            EXPECT_FALSE(says("peerhop_oldest_operation_seconds" + end)) << out;
+        }
+    }
+    job.shared()->value[1] = 1;
+    EXPECT_EQ(job.wait(), "");
+}
+
+TEST(InfoPrometheus, NamesHaveAnyCharacters)
+{
+    job one = {}, two = {};
+    member members[3] = {};
+    strcpy(one.name, "a\"b\\c,d=e");
+    strcpy(two.name, "\xc3\xa4\\n");
+    one.members = members;
+    one.count = 2;
+    two.members = members + 2;
+    two.count = 1;
+    two.epoch = UINT64_MAX;
+    members[1].rank = 1;
+    members[1].state = MEMBER_SILENT;
+    members[0].status.oldest_ms = 1500;
+    members[0].status.counters.ipc_bytes = 1ull << 53;
+    members[2].status.locked = 1;
+    members[2].status.oldest_ms = -1;
+    strcpy(members[0].capabilities.host, "line\nend");
+    strcpy(members[1].capabilities.host, "\xff\xed\xa0\x80\xf0\x9f\x98\x80\xc3");
+    const job jobs[] = {one, two};
+    testing::internal::CaptureStdout();
+    jobs_print_prometheus(jobs, 2);
+    fflush(stdout);
+    const std::string text = testing::internal::GetCapturedStdout();
+    Folder folder;
+    const std::string file = folder.path() + "/metrics";
+    std::ofstream(file) << text;
+    std::string out;
+    ASSERT_EQ(parse("cat " + file, &out), 0) << out << text;
+    const std::string first = "\tepoch=0\thost=line\nend\tjob=a\"b\\c,d=e\trank=0";
+    const std::string last = "\tepoch=18446744073709551615\thost=\tjob=\xc3\xa4\\n\trank=0";
+    EXPECT_HAS(out, "peerhop_up" + first + "\t1\n");
+    EXPECT_HAS(out,
+               "peerhop_up\tepoch=0\thost=????\xf0\x9f\x98\x80?\tjob=a\"b\\c,d=e\trank=1\t0\n");
+    EXPECT_HAS(out, "peerhop_up" + last + "\t1\n");
+    EXPECT_HAS(out, "peerhop_oldest_operation_seconds" + first + "\t1.5\n");
+    EXPECT_HAS(out, "peerhop_ipc_bytes_total" + first + "\t9007199254740992\n");
+    EXPECT_HAS(out, "peerhop_launches_total" + last + "\t0\n");
+    EXPECT_EQ(lines_with(out, "peerhop_kept_channels" + last), "") << "it could not look";
+    EXPECT_EQ(lines_with(out, "rank=1"),
+              "peerhop_up\tepoch=0\thost=????\xf0\x9f\x98\x80?\tjob=a\"b\\c,d=e\trank=1\t0\n")
+        << "nothing else is known of who is silent";
 }
 
 struct Record {
@@ -267,6 +475,9 @@ TEST(InfoAsks, OnlyWhoKnowsTheNonceAndTheLifeIsTold)
     EXPECT_EQ(asked(record, nonce, record.incarnation), 0);
     EXPECT_EQ(asked(record, nonce + 1, record.incarnation), -ECONNREFUSED);
     EXPECT_EQ(asked(record, nonce, record.incarnation - 1), -ESTALE);
+    EXPECT_EQ(asked(record, 0, 0), 0) << "whoever listens there";
+    EXPECT_EQ(asked(record, 0, record.incarnation), -ECONNREFUSED);
+    EXPECT_EQ(asked(record, nonce, 0), -ESTALE);
     EXPECT_EQ(asked(record, nonce, record.incarnation, PHI_NODE_PROCESS), -EPERM) << "no hello";
     job.shared()->value[1] = 1;
     EXPECT_EQ(job.wait(), "");

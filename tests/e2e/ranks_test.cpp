@@ -256,7 +256,10 @@ static void speaks(Rank &rank, const std::string &expected)
         rank.barrier();
         rank.close();
     });
-    if (text != expected)
+    // Between level and sentence: the time and the host.
+    const size_t time = text.find(" 20"), sentence = text.find(": ");
+    const bool has = time != std::string::npos && sentence != std::string::npos && time < sentence;
+    if ((has ? text.substr(0, time) + text.substr(sentence) : text) != expected)
         rank_failed(__FILE__, __LINE__, "it said: " + text);
 }
 

@@ -10,8 +10,8 @@ COMPUTE = """
     _ITM_deregisterTMCloneTable _ITM_registerTMCloneTable __assert_fail __ctype_tolower_loc __ctype_toupper_loc
     __cxa_finalize __environ
     __errno_location __gmon_start__ __isoc99_sscanf __sched_cpucount __stack_chk_fail abort dlerror environ
-    explicit_bzero gai_strerror inet_ntop inet_pton memchr memcmp memcpy memmove memrchr memset pthread_self sigfillset snprintf stderr
-    strchr strcmp strcspn strerror strerrordesc_np strlen strncasecmp strncmp strncpy strnlen strpbrk strrchr strspn strstr strtol strtoll
+    explicit_bzero gai_strerror gmtime_r inet_ntop inet_pton memchr memcmp memcpy memmove memrchr memset pthread_self sigfillset snprintf stderr
+    strchr strcmp strcspn strerror strerrordesc_np strftime strlen strncasecmp strncmp strncpy strnlen strpbrk strrchr strspn strstr strtol strtoll
     strtoul strtoull vsnprintf
     pthread_cond_broadcast pthread_cond_destroy pthread_cond_init pthread_cond_signal pthread_cond_timedwait
     pthread_cond_wait pthread_condattr_destroy pthread_condattr_init pthread_condattr_setclock pthread_mutex_destroy

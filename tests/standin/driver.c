@@ -125,6 +125,7 @@ SI_EXPORT CUresult cuInit(unsigned int flags)
             abort();
         si_life_begin();
         no_peer_fill(getenv("PEERHOP_STANDIN_NO_PEER"));
+        si_lose_read();
         si.checks = environment_number("PEERHOP_STANDIN_CHECK", 0, 1, 1);
         si.connections = (unsigned)environment_number("CUDA_DEVICE_MAX_CONNECTIONS", 1, 32, 8);
         si.multiprocessors = (unsigned)environment_number("PEERHOP_STANDIN_MULTIPROCESSORS", 0,

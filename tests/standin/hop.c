@@ -316,6 +316,7 @@ static bool copy_chunk(const struct phi_hop_item *item, uint32_t *at)
         return false;
     size_t part = item->size - from < SI_MIB ? item->size - from : SI_MIB;
     memcpy((uint8_t *)item->destination + from, (const uint8_t *)item->source + from, part);
+    si_lose_store((uint8_t *)item->destination + from, part);
     ++*at;
     return true;
 }

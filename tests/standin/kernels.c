@@ -132,6 +132,7 @@ static enum si_progress copy(const void *data, uint64_t state[SI_KERNEL_STATE])
         return SI_DONE;
     size_t part = part_of(args->size, state[0]);
     memcpy((void *)(args->destination + state[0]), (const void *)(args->source + state[0]), part);
+    si_lose_store((void *)(args->destination + state[0]), part);
     state[0] += part;
     return state[0] == args->size ? SI_DONE : SI_MOVED;
 }

@@ -216,6 +216,12 @@ static enum si_progress step_memops(struct si_op *op)
 }
 
 _Thread_local const struct si_op *si_running;
+_Thread_local int si_running_device;
+
+static int physical_of(const struct CUstream_st *stream)
+{
+    return si.devices[stream->context->ordinal].physical;
+}
 
 static enum si_progress step_kernel(struct si_op *op, struct CUstream_st *stream)
 {
@@ -223,6 +229,7 @@ static enum si_progress step_kernel(struct si_op *op, struct CUstream_st *stream
         return SI_WAITING;
     si_kernel run = op->u.kernel.function->run;
     si_running = op;
+    si_running_device = physical_of(stream);
     pthread_mutex_unlock(&si.lock);
     enum si_progress progress = run(op->blob->data, op->state);
     pthread_mutex_lock(&si.lock);
@@ -253,10 +260,15 @@ static enum si_progress step_free(struct si_op *op)
 
 enum si_progress si_op_step(struct si_op *op, struct CUstream_st *stream)
 {
+    enum si_progress progress;
     si_check_step(op, stream);
     switch (op->kind) {
     case SI_OP_COPY:
-        return step_copy(op);
+        progress = step_copy(op);
+        if (progress == SI_DONE)
+            si_lose_copy(physical_of(stream), op->u.copy.destination, op->u.copy.source,
+                         op->u.copy.size);
+        return progress;
     case SI_OP_FILL:
         return step_fill(op);
     case SI_OP_MEMOPS:

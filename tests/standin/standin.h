@@ -13,6 +13,10 @@
 //   PEERHOP_STANDIN_MULTIPROCESSORS
 //                                of each device, on which blocks of grids need a place (see
 //                                multiprocessor.c); unset: 132, and there is always one
+//   PEERHOP_STANDIN_LOSES        "write 0-1", "read 0-1", "kernel 0-1": of 64 KiB and more that the
+//                                copy engine of device 0 writes to memory of device 1 or reads
+//                                from it, or that kernels of device 0 copy there, the last byte
+//                                comes wrong
 //   PEERHOP_STANDIN_CHECK=0      nothing of what check.c looks for ends the process
 //   PEERHOP_STANDIN_UNFENCED     a kernel of ours: as if its blocks ended with no fence
 //
@@ -404,7 +408,13 @@ int si_ordinal(int physical);                      // of a device of the machine
 // A call that may disturb a capture: whether it may go on (and, if not, it has invalidated those
 // that it disturbs).
 CUresult si_unsafe(void);
-bool si_peers(int physical, int other); // whether one reaches the other's memory
+// lose.c: PEERHOP_STANDIN_LOSES. copy is of a whole copy of the engine's, with the lock; store is
+// of what a kernel that runs has copied, without it. device: the machine's number of who does it.
+void si_lose_read(void);
+void si_lose_copy(int device, uint64_t destination, uint64_t source, size_t size);
+void si_lose_store(void *destination, size_t size);
+extern _Thread_local int si_running_device; // of the launch whose kernel is called
+bool si_peers(int physical, int other);     // whether one reaches the other's memory
 // Waits while another call blocks behind the context's streams.
 void si_gate(struct si_context *context);
 // What cuMemFree and its like do: wait for all work enqueued so far, holding up launches of other

@@ -25,10 +25,11 @@ TEST_F(Perf, HelpNamesEveryOption)
     Ended ended = run({"-h"});
     EXPECT_EQ(ended.status, 0);
     for (const char *option :
-         {"-l ",        "-c ",     "-b ",      "-n ",       "-w ",        "-r ",        "-k ",
-          "-p ",        "-m ",     "-i ",      "-o ",       "--protocol", "--channels", "--ops",
-          "--segments", "--group", "--verify", "--compare", "--wait",     "--deadline", "--store",
-          "--tune",     "--save",  "--late",   "--graphs",  "--fresh"})
+         {"-l ",        "-c ",        "-b ",        "-n ",      "-w ",      "-r ",
+          "-k ",        "-p ",        "-m ",        "-i ",      "-o ",      "--protocol",
+          "--channels", "--ops",      "--segments", "--group",  "--verify", "--compare",
+          "--wait",     "--deadline", "--store",    "--tune",   "--save",   "--late",
+          "--graphs",   "--fresh",    "--progress", "--version"})
         EXPECT_TRUE(has(ended.out, std::string("  ") + option)) << option;
 }
 
@@ -229,6 +230,56 @@ TEST_F(Perf, RanksOfAnotherLauncherFindEachOther)
                         "-b", "8", "-n", "20", "-o", "json", "--verify"}));
     ASSERT_EQ(ended.status, 0) << ended.err;
     EXPECT_EQ(parse_json(lines_of(ended.out).at(0))["case"], "send-latency");
+}
+
+// Two peerhop-run, as of two nodes, started by what a third one prints, with a shell for ssh.
+TEST_F(Perf, RanksOfSeveralHostsFindEachOther)
+{
+    if (!RedisServer::available())
+        GTEST_SKIP() << "no redis-server";
+    RedisServer redis;
+    ASSERT_TRUE(redis.start());
+    const std::string ssh = folder + "/ssh";
+    write_file(ssh, "#!/bin/sh\nexec sh -c \"$3\"\n");
+    chmod(ssh.c_str(), 0700);
+    const std::string line =
+        std::string(getenv("PEERHOP_RUN")) + " --hosts a,b --store " + redis.uri() + " " + perf +
+        " -k host -c send-latency -b 8 -n 20 -o json --verify | PATH=" + folder + ":$PATH sh";
+    Ended ended = wait_for(start({"/bin/sh", "-c", line}));
+    unlink(ssh.c_str());
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    ASSERT_FALSE(lines_of(ended.out).empty()) << ended.err;
+    EXPECT_EQ(parse_json(lines_of(ended.out).at(0))["case"], "send-latency");
+}
+
+TEST_F(Perf, VersionSaysWhatTheBuildHas)
+{
+    Ended ended = run({"--version"});
+    EXPECT_EQ(ended.status, 0);
+    Words lines = lines_of(ended.out);
+    ASSERT_EQ(lines.size(), 2u) << ended.out;
+    EXPECT_EQ(lines[0].rfind("peerhop-perf ", 0), 0u);
+    EXPECT_TRUE(has(lines[1], "CUDA: ")) << ended.out;
+}
+
+// On no terminal only where it was asked for.
+TEST_F(Perf, ProgressIsSaidWhereItIsAskedFor)
+{
+    // 300 messages that are a millisecond late, and as many receives.
+    const Words words{"-k", "host", "-c", "send-latency", "-b", "8", "-n", "300", "--late", "1000"};
+    Words asked = words;
+    asked.push_back("--progress");
+    Ended ended = run(asked);
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    const Words lines = lines_of(ended.err);
+    ASSERT_FALSE(lines.empty());
+    for (const std::string &line : lines) {
+        EXPECT_EQ(line.rfind("peerhop-perf: send-latency, 8 bytes: ", 0), 0u) << line;
+        EXPECT_TRUE(has(line, " blocks")) << line;
+    }
+    ended = run(words);
+    EXPECT_EQ(ended.status, 0);
+    EXPECT_EQ(ended.err, "");
 }
 
 TEST_F(Perf, TheTableEndsWithTheDevice)
@@ -436,5 +487,6 @@ TEST_F(Perf, TheDeadlineEndsTheRun)
         ended = run(words);
         EXPECT_EQ(ended.status, 1);
     }
+    EXPECT_TRUE(has(ended.err, "peerhop-perf: rank ")) << ended.err;
     EXPECT_TRUE(has(ended.err, " bytes: the deadline of the run has passed")) << ended.err;
 }

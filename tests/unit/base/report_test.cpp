@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <map>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 extern "C" {
 #include "base/clock.h"
@@ -153,12 +155,36 @@ TEST_F(Report, EqualLinesAreToldOnceASecond)
     EXPECT_EQ(last(), "rank 2 is gone");
 }
 
+// One line on the standard error that was captured: its level, a time of about now, this host, the
+// rank and the sentence.
+void expect_stderr(const std::string &level, const std::string &rank, const std::string &told)
+{
+    const std::string line = testing::internal::GetCapturedStderr();
+    char host[65] = "";
+    gethostname(host, sizeof(host) - 1);
+    struct tm parts = {};
+    int ms = -1, length = 0;
+    const std::string before = "peerhop " + level + " ";
+    ASSERT_EQ(line.substr(0, before.size()), before);
+    ASSERT_EQ(sscanf(line.c_str() + before.size(), "%4d-%2d-%2dT%2d:%2d:%2d.%3dZ%n", &parts.tm_year,
+                     &parts.tm_mon, &parts.tm_mday, &parts.tm_hour, &parts.tm_min, &parts.tm_sec,
+                     &ms, &length),
+              7)
+        << line;
+    EXPECT_EQ(length, 24) << line;
+    parts.tm_year -= 1900;
+    parts.tm_mon--;
+    EXPECT_NEAR(static_cast<double>(timegm(&parts)), static_cast<double>(time(nullptr)), 60)
+        << line;
+    EXPECT_EQ(line.substr(before.size() + 24), " " + std::string(host) + rank + ": " + told + "\n");
+}
+
 TEST_F(Report, WithoutCallbackStderr)
 {
     phi_report_init(&report, nullptr, nullptr, PH_LOG_ERROR);
     testing::internal::CaptureStderr();
     phi_fail(&report, -EINVAL, "told %d", 1);
-    EXPECT_EQ(testing::internal::GetCapturedStderr(), "peerhop error: told 1\n");
+    expect_stderr("error", "", "told 1");
     phi_report_fini(&report);
 
     // The level of a context is known only after its configuration has been read.
@@ -166,8 +192,9 @@ TEST_F(Report, WithoutCallbackStderr)
     testing::internal::CaptureStderr();
     phi_fail(&report, -EINVAL, "silent");
     report.level = PH_LOG_INFO;
+    report.rank = 12;
     phi_log(&report, PH_LOG_INFO, "heard");
-    EXPECT_EQ(testing::internal::GetCapturedStderr(), "peerhop info: heard\n");
+    expect_stderr("info", " rank 12", "heard");
 }
 
 TEST_F(Report, SentencesOfThreadsDoNotMix)

@@ -15,7 +15,9 @@
 
 extern "C" {
 #include "cuda/device.h"
+#ifdef CUDA_STUB
 #include "cuda/entries.h"
+#endif
 #include "cuda/kernels.h"
 }
 

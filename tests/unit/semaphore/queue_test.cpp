@@ -751,6 +751,20 @@ TEST_F(Queue, FlushNamesTheWaitThatAnotherThreadIsOn)
     other.join();
 }
 
+TEST_F(Queue, SynchronizeNamesTheWaitThatAnotherThreadIsOn)
+{
+    ASSERT_EQ(issue({wait(&word[0])}), 0);
+    std::thread other([&] { EXPECT_EQ(synchronize(), 0); });
+    EXPECT_TRUE(soon([&] {
+        return phi_queue_synchronize(queue, phi_now()) == -ETIMEDOUT &&
+               context->error() ==
+                   "another thread runs the queue: rank 3 has not written 'full' for operation 42 "
+                   "(complete); 1 operations are left in it";
+    })) << context->error();
+    store(&word[0], 1);
+    other.join();
+}
+
 // ---- copies between two peers
 
 namespace

@@ -107,6 +107,58 @@ TEST_F(PeerhopInfo, UpToWhichSizesMessagesGoByWhichMethod)
                        " (PEERHOP_TABLE) cannot be read: No such file or directory\n");
 }
 
+TEST_F(PeerhopInfo, CheckIsWellWhereEachByteComes)
+{
+    const char *standin = getenv("STANDIN");
+    if (!standin)
+        GTEST_SKIP() << "built without cuda.h: no stand-in for the driver";
+    const std::string driver = std::string("PEERHOP_LIBCUDA=") + standin;
+    EXPECT_EQ(run("--check", driver + " PEERHOP_STANDIN_DEVICES=3 PEERHOP_METHOD=ce"), 0) << out;
+    for (const char *pair : {"cuda:0 and cuda:1", "cuda:0 and cuda:2", "cuda:1 and cuda:2"})
+        EXPECT_TRUE(says(std::string(pair) + "  well    write, read, kernel stores, each way, "))
+            << out;
+    EXPECT_TRUE(says("\nall pairs are well: 3\n")) << out;
+    EXPECT_EQ(run("--check", driver + " PEERHOP_STANDIN_DEVICES=1"), 0);
+    EXPECT_EQ(out, "nothing to check: one CUDA device\n");
+}
+
+TEST_F(PeerhopInfo, CheckNamesWhichWayAndByWhatAByteIsWrong)
+{
+    const char *standin = getenv("STANDIN");
+    if (!standin)
+        GTEST_SKIP() << "built without cuda.h: no stand-in for the driver";
+    const std::string driver =
+        std::string("PEERHOP_LIBCUDA=") + standin + " PEERHOP_STANDIN_DEVICES=3 ";
+    const struct {
+        const char *loss, *pair, *sentence;
+    } lines[] = {
+        {"write 0-1", "0 and cuda:1", "cuda:0 wrote to cuda:1"},
+        {"write 1-0", "0 and cuda:1", "cuda:1 wrote to cuda:0"},
+        {"read 0-2", "0 and cuda:2", "cuda:0 read from cuda:2"},
+        {"read 2-0", "0 and cuda:2", "cuda:2 read from cuda:0"},
+        {"kernel 1-2", "1 and cuda:2", "cuda:1 stored by a kernel to cuda:2"},
+        {"kernel 2-1", "1 and cuda:2", "cuda:2 stored by a kernel to cuda:1"},
+    };
+    for (const auto &line : lines) {
+        EXPECT_EQ(run("--check", driver + "PEERHOP_STANDIN_LOSES='" + line.loss + "'"), 1);
+        EXPECT_TRUE(says(std::string("cuda:") + line.pair + "  FAILED  of 1048576 bytes that " +
+                         line.sentence + " byte 1048575 is wrong\n"))
+            << line.loss << out;
+        EXPECT_TRUE(says("\n1 of 3 pairs FAILED\n")) << line.loss << out;
+    }
+    EXPECT_EQ(run("--check", driver + "PEERHOP_STANDIN_NO_PEER=0-2"), 1);
+    EXPECT_TRUE(says("cuda:0 and cuda:2  FAILED  cuda:")) << out;
+    EXPECT_TRUE(says("this device has no peer access to the other device")) << out;
+    EXPECT_TRUE(says("cuda:0 and cuda:1  well ")) << out;
+}
+
+TEST_F(PeerhopInfo, CheckWithoutADeviceIsAFailure)
+{
+    EXPECT_EQ(run("--check"), 1);
+    EXPECT_EQ(out.rfind("peerhop-info: no CUDA device: ", 0), 0u) << out;
+    EXPECT_EQ(run("--check word"), 2);
+}
+
 TEST_F(PeerhopInfo, BuildListsWhatIsLeftOut)
 {
     EXPECT_EQ(run("--build"), 0);
@@ -114,6 +166,17 @@ TEST_F(PeerhopInfo, BuildListsWhatIsLeftOut)
     EXPECT_TRUE(says("kernels")) << out;
     EXPECT_TRUE(says("path ipc      built in")) << out;
     EXPECT_FALSE(says("devices")) << out;
+}
+
+TEST_F(PeerhopInfo, VersionSaysWhatTheBuildHas)
+{
+    EXPECT_EQ(run("--version"), 0);
+    const std::string version = std::to_string(PH_VERSION_MAJOR) + "." +
+                                std::to_string(PH_VERSION_MINOR) + "." +
+                                std::to_string(PH_VERSION_PATCH);
+    EXPECT_EQ(out.rfind("peerhop-info " + version + "\nCUDA: ", 0), 0u) << out;
+    EXPECT_TRUE(says(", net: ")) << out;
+    EXPECT_TRUE(says(", kernels: ")) << out;
 }
 
 TEST_F(PeerhopInfo, ConfigShowsWhatIsInForce)
@@ -149,7 +212,9 @@ TEST_F(PeerhopInfo, WrongUse)
     const struct {
         const char *arguments, *sentence;
     } lines[] = {
-        {"--job", "'--job' needs a value"},
+        {"--job --epoch 1", "--epoch needs the name of a job"},
+        {"--job --store file:/tmp", "--store needs the name of a job"},
+        {"--version word", "'word' is no option"},
         {"--job ''", "'' is no value of job"},
         {"--job 'a b'", "'a b' is no value of job"},
         {"--job j word", "'word' is no option"},
@@ -158,7 +223,7 @@ TEST_F(PeerhopInfo, WrongUse)
         {"--job j --timeout-ms 0", "'0' is no value of timeout-ms"},
         {"--job j -o xml", "'xml' is no value of -o"},
         {"--job j -o", "'-o' needs a value"},
-        {"--epoch 1", "no --job says of which job"},
+        {"--epoch 1", "these are options of --job"},
         {"--what", "'--what' is no option"},
         {"word", "'word' is no option"},
         {"--build word", "'word' is no option"},
@@ -185,7 +250,7 @@ TEST_F(PeerhopInfo, WrongUseRepeatsNoPassword)
 
 TEST_F(PeerhopInfo, WhatCannotBeWrittenIsAFailure)
 {
-    for (const char *what : {"", "--build", "--config"})
+    for (const char *what : {"", "--build", "--config", "--version"})
         EXPECT_EQ(run(std::string(what) + " >/dev/full"), 1) << what;
 }
 

@@ -272,7 +272,98 @@ TEST_F(PeerhopRun, DeadlineIs124)
     EXPECT_EQ(result.status, 124);
     EXPECT_GE(result.seconds, 0.9);
     EXPECT_LT(result.seconds, busy_seconds());
-    EXPECT_NE(result.err.find("deadline of 1 s"), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("deadline of 1 s has passed; still running: rank 0, 1\n"),
+              std::string::npos)
+        << result.err;
+    result = run(script(3, "[ $PEERHOP_RANK = 5 ] || exit 0; sleep $MARK",
+                        {"--deadline", "1", "--first-rank", "4", "--all-ranks", "9", "--store",
+                         "redis://nowhere", "--job", "j"}));
+    EXPECT_EQ(result.status, 124);
+    EXPECT_NE(result.err.find("; still running: rank 5\n"), std::string::npos) << result.err;
+}
+
+TEST_F(PeerhopRun, ANodeHasSomeOfTheRanks)
+{
+    const Words place{"--first-rank", "3",     "--all-ranks", "8",    "--store",
+                      "redis://s",    "--job", "eight",       "--tag"};
+    Result result = run(script(2,
+                               "echo $PEERHOP_RANK/$PEERHOP_RANKS $PEERHOP_LOCAL_RANK "
+                               "$PEERHOP_JOB $PEERHOP_STORE; exit $PEERHOP_LOCAL_RANK",
+                               place));
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(occurrences(result.out, "[3] 3/8 0 eight redis://s\n"), 1u) << result.out;
+    EXPECT_EQ(occurrences(result.out, "[4] 4/8 1 eight redis://s\n"), 1u) << result.out;
+    EXPECT_EQ(result.err, "peerhop-run: rank 4 ended with status 1\n");
+    for (const Words &options :
+         {Words{"--first-rank", "1"}, Words{"--first-rank", "7", "--all-ranks", "8"},
+          Words{"--all-ranks", "8"}, Words{"--all-ranks", "8", "--store", "redis://s"},
+          Words{"--all-ranks", "8", "--job", "j"}}) {
+        result = run(script(2, "true", options));
+        EXPECT_EQ(result.status, 2) << result.err;
+        EXPECT_EQ(occurrences(result.err, "\n"), 1u) << result.err;
+    }
+}
+
+// As ssh does: the host, then a line for the shell there.
+static void make_ssh(const std::string &folder)
+{
+    const std::string file = folder + "/ssh";
+    std::ofstream(file) << "#!/bin/sh\n[ \"$1\" = -tt ] && [ $# = 3 ] || exit 255\n"
+                           "cd / && HOST=\"$2\" exec sh -c \"$3\"\n";
+    chmod(file.c_str(), 0700);
+}
+
+TEST_F(PeerhopRun, ForSeveralHostsItPrintsAScript)
+{
+    make_ssh(folder);
+    const std::string odd = "it's \"$x\" \\ `y`\n";
+    Result result = run({"--hosts", "a,me@b-1.c:2", "--store", "redis://s:1/2", "--tag", "sh", "-c",
+                         "printf '%s|' $PEERHOP_RANK/$PEERHOP_RANKS $PEERHOP_LOCAL_RANK $HOST "
+                         "$PEERHOP_STORE $PEERHOP_JOB \"$PWD\" \"$0\"; exit $PEERHOP_LOCAL_RANK",
+                         odd});
+    ASSERT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(occurrences(result.out, "\nssh -tt "), 2u) << result.out;
+    const std::string job = result.out.substr(result.out.find("run-"), 20);
+    std::ofstream(folder + "/script") << result.out;
+    EXPECT_EQ(system(("PATH=" + folder + ":$PATH timeout 60 sh " + folder + "/script >" + folder +
+                      "/said 2>&1")
+                         .c_str()),
+              1 << 8)
+        << "the status of the host that failed";
+    const std::string said = slurp(folder + "/said");
+    char here[4096];
+    ASSERT_NE(getcwd(here, sizeof here), nullptr);
+    const std::string end = "|redis://s:1/2|" + job + "|" + here + "|it's \"$x\" \\ `y`\n";
+    for (const char *begin : {"[0] 0/3|0|a", "[1] 1/3|0|me@b-1.c", "[2] 2/3|1|me@b-1.c"})
+        EXPECT_EQ(occurrences(said, begin + end), 1u) << said;
+    EXPECT_NE(said.find("rank 2 ended with status 1"), std::string::npos) << said;
+}
+
+TEST_F(PeerhopRun, HostsThatCannotBeAreRefused)
+{
+    for (const char *list : {"", ",", "a,", "a:0", "a:x", "a:1:2", "-oProxyCommand=x", "a b", "a;b",
+                             "a:1025", "a:99999999999999999999"}) {
+        Result result = run({"--hosts", list, "--store", "redis://s", "true"});
+        EXPECT_EQ(result.status, 2) << list;
+        EXPECT_EQ(result.out, "") << list;
+        EXPECT_NE(result.err.find("is no list of hosts"), std::string::npos) << result.err;
+    }
+    const struct {
+        Words words;
+        const char *sentence;
+    } lines[] = {
+        {{"--hosts", "a", "true"}, "--store has to name one that all nodes reach"},
+        {{"--hosts", "a", "--store", "file:/tmp/x", "true"}, "--store has to name one"},
+        {{"--hosts", "a", "--store", "redis://u:hidden@s", "true"}, "PEERHOP_STORE_PASSWORD_FILE"},
+        {{"--hosts", "a", "--store", "redis://s", "--first-rank", "1", "true"}, "do not go with"},
+    };
+    for (const auto &line : lines) {
+        Result result = run(line.words);
+        EXPECT_EQ(result.status, 2);
+        EXPECT_EQ(result.out, "");
+        EXPECT_NE(result.err.find(line.sentence), std::string::npos) << result.err;
+        EXPECT_EQ(result.err.find("hidden"), std::string::npos) << result.err;
+    }
 }
 
 TEST_F(PeerhopRun, TagsWholeLines)
@@ -329,7 +420,9 @@ TEST_F(PeerhopRun, WrongUse)
     }
     EXPECT_EQ(run({"--help"}).status, 0);
     EXPECT_NE(run({"--help"}).out.find("usage: peerhop-run"), std::string::npos);
-    EXPECT_EQ(run({"--version"}).out.rfind("peerhop-run ", 0), 0u);
+    const std::string version = run({"--version"}).out;
+    EXPECT_EQ(version.rfind("peerhop-run ", 0), 0u);
+    EXPECT_NE(version.find("\nCUDA: "), std::string::npos) << version;
 }
 
 TEST_F(PeerhopRun, OptionsOfTheProgramAreItsOwn)
