@@ -321,20 +321,20 @@ static void start(void)
 
 static void check_channel(const struct ph_channel *channel)
 {
-    const struct phi_remote_export *e = channel->remote_export;
+    const struct phi_remote_export *e = channel->kept.remote_export;
 
-    HOLD(channel->index < 16 && channel->remote_size > 0);
-    if (!channel->remote)
+    HOLD(channel->fixed.index < 16 && channel->fixed.theirs.size > 0);
+    if (!channel->fixed.theirs.address)
         return;
     // A peer that has given the buffer back meanwhile leaves a channel that nothing can be issued
     // on.
     if (!e || !e->import) {
-        HOLD(atomic_load(&channel->uses.revoked) && atomic_load(&channel->status));
+        HOLD(atomic_load(&channel->live.uses.revoked) && atomic_load(&channel->live.status));
         return;
     }
-    HOLD(channel->remote >= (uint8_t *)e->import->address);
-    HOLD(channel->remote + channel->remote_size <= (uint8_t *)e->import->address + e->import->size);
-    channel->remote[channel->remote_size - 1] = 1;
+    HOLD(channel->fixed.theirs.address >= (uint8_t *)e->import->address);
+    HOLD(channel->fixed.theirs.address + channel->fixed.theirs.size <= (uint8_t *)e->import->address + e->import->size);
+    channel->fixed.theirs.address[channel->fixed.theirs.size - 1] = 1;
 }
 
 static void finish(struct request *r, int64_t ms)
@@ -405,7 +405,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     input = (struct input){NULL, 0};
     pair = pair_open(data && size && data[0] & 1, size && data[0] & 2);
     if (pair->peer->state == PHI_PEER_READY)
-        pair->peer->socket = descriptor(DESCRIPTOR_NULL);
+        pair->peer->to.socket = descriptor(DESCRIPTOR_NULL);
     input = (struct input){data, size};
     take(&input, 1);
     actions_left = ACTIONS_MOST;

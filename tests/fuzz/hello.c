@@ -156,7 +156,7 @@ static void from_link(struct pair *pair, struct input piece)
                       (message.type == PHI_NODE_CONNECT || message.type == PHI_NODE_CONNECTED));
     arriving = piece;
     // What it opens: whoever has a link has said hello.
-    if (pair->peer->hello && phi_hello_receive(pair->peer, &message, &question) && question)
+    if (pair->peer->to.hello && phi_hello_receive(pair->peer, &message, &question) && question)
         HOLD(message.bytes_size <= sizeof(message.bytes));
 }
 
@@ -168,8 +168,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct phi_peer *peer = pair->peer;
 
     peer->state = PHI_PEER_KNOWN;
-    peer->link = (struct phi_link *)&nobody; // looked into by nobody
-    peer->segment->link = peer->link;
+    peer->to.link = (struct phi_link *)&nobody; // looked into by nobody
+    peer->segment->link = peer->to.link;
     knows = false;
     while (input.left > 0) {
         uint64_t link = take(&input, 1);
@@ -181,7 +181,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             from_store(pair, piece);
         HOLD(peer->state == PHI_PEER_KNOWN || knows);
     }
-    peer->link = peer->segment->link = NULL;
+    peer->to.link = peer->segment->link = NULL;
     phi_hello_forget(peer);
     peer->state = PHI_PEER_READY;
     pair_close(pair);

@@ -209,7 +209,7 @@ static void hold_that_they_are_good(void)
         struct pair *pair = pair_open(rank, false);
 
         HOLD(phi_offer_file(pair->peer, good[rank].bytes, good[rank].size) == 0);
-        HOLD(pair->peer->keys.count == 2);
+        HOLD(pair->peer->keys.all.count == 2);
         pair_close(pair);
         phi_writer_fini(&good[rank]);
     }

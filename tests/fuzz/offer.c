@@ -12,9 +12,9 @@
 
 static void check_key(const struct phi_key *key)
 {
-    HOLD(key->slot == PHI_NO_SLOT || key->peer->slots[key->slot] == key);
-    for (uint32_t i = 0; i < key->theirs_count; i++) {
-        const struct phi_peer_buffer *buffer = &key->theirs[i];
+    HOLD(key->slot == PHI_NO_SLOT || key->peer->keys.slots[key->slot] == key);
+    for (uint32_t i = 0; i < key->theirs.count; i++) {
+        const struct phi_peer_buffer *buffer = &key->theirs.list[i];
         const uint64_t whole = buffer->export_ ? buffer->export_->info.allocation.size : UINT64_MAX;
 
         HOLD(buffer->export_ || buffer->released);
@@ -40,9 +40,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     for (struct phi_key *key; (key = phi_map_next(&pair->peer->keys, &cursor));) {
         check_key(key);
-        told += key->theirs_count;
+        told += key->theirs.count;
     }
-    HOLD(told <= size && pair->peer->keys.count <= 16);
+    HOLD(told <= size && pair->peer->keys.all.count <= 16);
     pair_close(pair);
     return 0;
 }

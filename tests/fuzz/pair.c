@@ -217,7 +217,7 @@ struct pair *pair_open(int rank, bool ready)
     if (ready) {
         pair.peer->state = PHI_PEER_READY;
         pair.peer->segment = segments[rank];
-        pair.peer->segment_life = THEIR_INCARNATION;
+        pair.peer->contact.life = THEIR_INCARNATION;
         atomic_store(&phi_peer_theirs(pair.peer)->mapped, 1);
     }
     return &pair;
@@ -225,17 +225,17 @@ struct pair *pair_open(int rank, bool ready)
 
 static void free_exports(struct phi_self *self)
 {
-    for (uint32_t i = 0; i < self->exports_count; i++)
-        phi_export_free(self->exports[i]);
-    while (self->ended) {
-        struct phi_local_export *e = self->ended;
-        self->ended = e->next;
+    for (uint32_t i = 0; i < self->exports.count; i++)
+        phi_export_free(self->exports.live[i]);
+    while (self->exports.ended) {
+        struct phi_local_export *e = self->exports.ended;
+        self->exports.ended = e->next;
         phi_export_free(e);
     }
     phi_releases_free(self);
-    free(self->exports);
-    self->exports = NULL;
-    self->exports_count = self->exports_room = self->export_ids = 0;
+    free(self->exports.live);
+    self->exports.live = NULL;
+    self->exports.count = self->exports.room = self->exports.ids = 0;
 }
 
 // The segment that all executions share stays, and so what it was given to.
@@ -243,23 +243,23 @@ void pair_reap(struct pair *of)
 {
     struct phi_self *self = &of->self;
 
-    for (struct phi_peer *peer = self->former; peer; peer = peer->former)
-        peer->visitors += peer->segment == segments[self->rank];
+    for (struct phi_peer *peer = self->lives.former; peer; peer = peer->life.former)
+        peer->life.visitors += peer->segment == segments[self->rank];
     phi_reap(self, true);
-    for (struct phi_peer *peer = self->former; peer; peer = peer->former)
-        peer->visitors -= peer->segment == segments[self->rank];
+    for (struct phi_peer *peer = self->lives.former; peer; peer = peer->life.former)
+        peer->life.visitors -= peer->segment == segments[self->rank];
 }
 
 void pair_close(struct pair *of)
 {
     struct phi_self *self = &of->self;
 
-    HOLD(self->requests == NULL);
-    free(self->spare);
-    self->spare = NULL;
-    while (self->former) {
-        struct phi_peer *former = self->former;
-        self->former = former->former;
+    HOLD(self->exchanges.first == NULL);
+    free(self->exchanges.spare);
+    self->exchanges.spare = NULL;
+    while (self->lives.former) {
+        struct phi_peer *former = self->lives.former;
+        self->lives.former = former->life.former;
         if (former->segment == segments[self->rank])
             former->segment = NULL;
         phi_peer_free(former);
@@ -269,18 +269,18 @@ void pair_close(struct pair *of)
             self->table[rank]->segment = NULL; // kept for the next execution
         phi_peer_free(self->table[rank]);
         self->table[rank] = NULL;
-        self->wanted[rank] = 0;
+        self->inbox.wanted[rank] = 0;
     }
     free_exports(self);
     phi_mailbox_close(self->mailbox, phi_deadline(10));
     pair_deliver(of, NULL, 0);
     self->mailbox = NULL;
-    self->aborted = self->fenced = 0;
-    self->leaving = self->registered = self->receiving = false;
-    self->waiting = NULL;
-    self->exchange_calls = 0;
-    self->ticked = self->awake_since = 0;
-    self->release_ids = 0;
+    self->end.aborted = self->end.fenced = 0;
+    self->end.leaving = self->inbox.registered = self->inbox.receiving = false;
+    self->exchanges.waiting = NULL;
+    self->exchanges.calls = 0;
+    self->serving.ticked = self->serving.awake_since = 0;
+    self->exports.release_ids = 0;
     pair_busy = false;
 }
 

@@ -89,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     service.self = &pair->self;
     service.connections = &connection;
     service.connections_count = 1;
-    pair->self.service = &service;
+    pair->self.serving.service = &service;
     run_messages(&service, pair, &input);
     pair_close(pair);
     return 0;
