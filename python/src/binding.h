@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the files of the extension share. All of it is guarded by the GIL, except what is said to be
-// atomic. No thread of the library takes the GIL: what they have to say waits in C for the next
-// call from Python.
+// What the files of the extension share. All of it is guarded by the GIL. Of the library's threads
+// those take the GIL that ask a store of Python's (store.c), and hold no lock that a call with the
+// GIL takes.
 #ifndef PEERHOP_PYTHON_BINDING_H
 #define PEERHOP_PYTHON_BINDING_H
 
 #include "abi.h"
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -46,9 +45,6 @@ struct queue {
     bool named; // an object of Python is there for it, or it is the default queue
     bool busy;  // a thread synchronises it
     struct hold *first, **last;
-    uint64_t marks;        // enqueued
-    _Atomic uint64_t seen; // of them the queue has come to
-    unsigned unmarked;     // holds since the last mark
 };
 
 struct channel {
