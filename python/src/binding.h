@@ -27,6 +27,7 @@ struct context {
     struct ph_context *handle; // NULL: closed
     struct context *next;      // of all that are not closed
     unsigned life;             // of the process that made it: a forked child has nothing of it
+    PyObject *store; // of Python's, or NULL: the library calls it for as long as it is open
     int64_t deadline_ms;
     int calls;            // of other threads that are inside the library without the GIL
     int ordinal;          // of the CUDA device, -1: host memory
@@ -144,6 +145,12 @@ PyObject *channel_signal(PyObject *self, PyObject *const *args, Py_ssize_t count
 PyObject *channel_wait(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *channel_complete(PyObject *self, PyObject *const *args, Py_ssize_t count,
                            PyObject *names);
+
+// ---- store.c
+
+// store_callbacks: the store must live as long as the library's context.
+struct ph_store_callbacks store_callbacks(PyObject *store);
+void stores_over(void); // Python ends: no callback comes to it any more
 
 // ---- queue.c
 
