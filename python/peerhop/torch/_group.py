@@ -71,13 +71,17 @@ class PeerhopGroup(ProcessGroup):
     def recv_anysource(self, tensors, tag=0):
         raise NotImplementedError('peerhop: a receive names its source: messages of a pair have an order, and none with others')
 
+    def _coalesces(self, device):
+        return getattr(self._get_backend(device), 'supports_coalescing', False)
+
     def _start_coalescing(self, device):
-        super()._start_coalescing(device)
+        if self._coalesces(device):
+            super()._start_coalescing(device)
         self._batch.operations = []
 
     def _end_coalescing(self, device):
         operations, self._batch.operations = self._batch.operations, None
-        inner = super()._end_coalescing(device)
+        inner = super()._end_coalescing(device) if self._coalesces(device) else None
         works = self._transports[device.type].post_batch(operations) if operations else []
         return Batch(works + [inner] if inner is not None else works) if works or inner is not None else None
 

@@ -77,6 +77,10 @@ def _equip(group, store, ranks):
 
 # ---- in place of torch's
 
+def _original(name, group):
+    return _originals[name].__get__(group)
+
+
 def _make(*args, **named):
     group, store = _originals['_new_process_group_helper'](*args, **named)
     if isinstance(group, ProcessGroup):
@@ -89,7 +93,7 @@ def _post(name, group, tensors, peer, tag):
     ways = _groups.get(group)
     transport = ways.find(tensors[0], peer) if ways is not None and len(tensors) == 1 else None
     if transport is None:
-        return _originals[name](group, tensors, peer, tag)
+        return _original(name, group)(tensors, peer, tag)
     sends = name == 'send'
     operations = getattr(ways.batch, 'operations', None)
     if operations is None:
@@ -109,7 +113,7 @@ def _recv(self, tensors, srcRank, tag=0):  # pylint: disable=invalid-name
 def _start_coalescing(self, device):
     if self in _groups:
         _groups[self].batch.operations = []
-    return _originals['_start_coalescing'](self, device)
+    return _original('_start_coalescing', self)(device)
 
 
 def _end_coalescing(self, device):
@@ -118,9 +122,9 @@ def _end_coalescing(self, device):
     if not operations:
         if ways is not None:
             ways.batch.operations = None
-        return _originals['_end_coalescing'](self, device)
+        return _original('_end_coalescing', self)(device)
     ways.batch.operations = None
-    inner = _originals['_end_coalescing'](self, device)
+    inner = _original('_end_coalescing', self)(device)
     works = [] if inner is None else [inner]
     for transport in ways.transports.values():
         works += transport.post_batch([operation for of, operation in operations if of is transport])
@@ -131,14 +135,14 @@ def _shutdown(self, *args):
     ways = _groups.pop(self, None)
     for transport in ways.transports.values() if ways is not None else ():
         transport.shutdown()
-    return _originals['shutdown'](self, *args)
+    return _original('shutdown', self)(*args)
 
 
 def _abort(self, *args):
     ways = _groups.pop(self, None)
     for transport in ways.transports.values() if ways is not None else ():
         transport.abort('abort of the process group')
-    return _originals['abort'](self, *args)
+    return _original('abort', self)(*args)
 
 
 _REPLACEMENTS = {'send': _send, 'recv': _recv, '_start_coalescing': _start_coalescing, '_end_coalescing': _end_coalescing,
@@ -153,7 +157,7 @@ def enable(devices=('cuda',)):
     global _kinds, _signature  # pylint: disable=global-statement
     if _originals:
         raise RuntimeError('peerhop.torch is enabled already')
-    missing = [name for name in _REPLACEMENTS if not hasattr(ProcessGroup, name)]
+    missing = [name for name in _REPLACEMENTS if name not in vars(ProcessGroup)]
     _signature = inspect.signature(c10d._new_process_group_helper)
     missing += [name for name in ('group_size', 'global_ranks_in_group') if name not in _signature.parameters]
     if missing:
@@ -162,7 +166,7 @@ def enable(devices=('cuda',)):
     _originals['_new_process_group_helper'] = c10d._new_process_group_helper
     c10d._new_process_group_helper = _make
     for name, function in _REPLACEMENTS.items():
-        _originals[name] = getattr(ProcessGroup, name)
+        _originals[name] = vars(ProcessGroup)[name]
         setattr(ProcessGroup, name, function)
     try:
         for group, (_, store) in list(c10d._world.pg_map.items()):
