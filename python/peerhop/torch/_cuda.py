@@ -60,14 +60,12 @@ class CudaWork(_Work):
     def __init__(self, lane, tensor, event):
         super().__init__(lane, tensor)
         self._event = event
-        self._late_at = time.monotonic() + lane.timeout
+        self._begin, self._seconds = time.monotonic(), lane.timeout
 
     def wait(self, timeout=None):
         """wait orders the current stream behind the message. A message that is broken by now raises here; one that breaks
         later is in the log, and later calls of the pair raise."""
-        seconds = seconds_of(timeout, None)
-        if seconds is not None:
-            self._late_at = min(self._late_at, time.monotonic() + seconds)
+        self._seconds = min(self._seconds, time.monotonic() - self._begin + seconds_of(timeout, self._seconds))
         self.check()
         torch.cuda.current_stream(self._tensor.device).wait_event(self._event)
         return True
@@ -82,9 +80,8 @@ class CudaWork(_Work):
             if error is not None:
                 _log.error('%s', error)
             return True
-        if time.monotonic() > self._late_at:
-            self.lane.give_up(f'{self.lane}: nothing for {self.lane.timeout:g} s')
-            self._late_at = float('inf')  # the stream goes on
+        if time.monotonic() > self._begin + self._seconds:
+            self.lane.give_up(self._seconds)  # the stream goes on, and the next look finds that
         return False
 
 
@@ -129,9 +126,10 @@ class CudaLane:
             self._call(memory, stream=self._stream)
             return self.note(tensor, self._stream.record_event())
 
-    def give_up(self, why):
+    def give_up(self, seconds):
+        """give_up ends the pair's channel after a timeout, at both ends; other pairs go on."""
         if self.channel.ended == 0:
-            self.channel.abort(f'a timeout of torch.distributed: {why}'[:120])
+            self.channel.abort(f'it waited {seconds:g} s for a message, the timeout of torch.distributed')
 
 
 class CudaFarewell:

@@ -35,10 +35,10 @@ class HostLane:
             self.bytes += tensor.nbytes
         return HostWork(self, tensor, number)
 
-    def give_up(self, why):
+    def give_up(self, seconds):
         """give_up ends the pair's channel after a timeout, at both ends; other pairs go on."""
         if self.channel.ended == 0:
-            self.channel.abort(f'a timeout of torch.distributed: {why}'[:120])
+            self.channel.abort(f'it waited {seconds:g} s for a message, the timeout of torch.distributed')
 
 
 class HostFarewell:

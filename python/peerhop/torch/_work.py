@@ -69,11 +69,11 @@ class HostWork(_Work):
         self._number = number
 
     def wait(self, timeout=None):
-        lane = self.lane
+        seconds = seconds_of(timeout, self.lane.timeout)
         try:
-            lane.queue.wait(self._number, seconds_of(timeout, lane.timeout))
+            self.lane.queue.wait(self._number, seconds)
         except peerhop.Timeout as error:
-            lane.give_up(str(error))
+            self.lane.give_up(seconds)
             self.fail(error)
         except peerhop.Error as error:
             self.fail(error)
