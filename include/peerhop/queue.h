@@ -30,6 +30,17 @@ PH_API int ph_queue_create(struct ph_context *context, struct ph_queue **queue);
 // again. Errors: -EINVAL, -ETIMEDOUT, PH_EPEER, PH_EBROKEN, PH_EFENCED, PH_EFORKED. Since 0.1.
 PH_API int ph_queue_synchronize(struct ph_queue *queue, int64_t deadline_ms);
 
+// ph_queue_progress tells how many operations were enqueued on the queue so far, and how many of
+// these, in their order, are done; either may be NULL. A call that enqueues may add several. What a
+// done operation brought is there. Does not block; any thread. Errors: -EINVAL (NULL), PH_EFORKED.
+// Since 0.1.
+PH_API int ph_queue_progress(struct ph_queue *queue, uint64_t *issued, uint64_t *done);
+
+// ph_queue_wait is ph_queue_synchronize for the first `number` operations, as ph_queue_progress
+// counts them: it waits for nothing that was enqueued behind them. Any number of threads may wait,
+// also while another one enqueues. -EINVAL also where fewer were enqueued. Since 0.1.
+PH_API int ph_queue_wait(struct ph_queue *queue, uint64_t number, int64_t deadline_ms);
+
 // ph_queue_host enqueues a call of fn(opaque). It runs on the thread that runs the queue and must
 // not use the queue. Errors: -EINVAL, -EAGAIN (the queue is full, see transfer.h), -ENOMEM. Since
 // 0.1.

@@ -18,7 +18,8 @@ class Context(_peerhop.Context):
     """A rank's membership of a job: its device, its store, and everything it owns.
 
     What is None comes from PEERHOP_* or the launcher (torchrun, mpirun, srun, peerhop-run). Without a store the ranks of one
-    node meet in a directory of the user's in /dev/shm; ranks of several nodes need one (PEERHOP_STORE). `timeout`: seconds
+    node meet in a directory of the user's in /dev/shm; ranks of several nodes need one (PEERHOP_STORE): a str, or an object
+    of the program's, one of torch's or any with set and get, which threads of the library call. `timeout`: seconds
     of the calls that are given none. `settings`: PEERHOP_* variables for this context alone.
 
     It lives until close(), the end of its `with`, or the end of the program. An exception that leaves the `with` aborts it:
@@ -28,6 +29,9 @@ class Context(_peerhop.Context):
 
     def __new__(cls, rank=None, ranks=None, *, device=None, store=None, job=None, epoch=None, timeout=None, log_level=None,
                 settings=None):
+        if store is not None and not isinstance(store, str):
+            from . import _stores  # pylint: disable=import-outside-toplevel
+            store = _stores.adapt(store)
         store, job, folder = store_and_job(store, job)
         timeout = deadline(timeout, settings)
         settings = None if settings is None else tuple(f'{name}={value}' for name, value in settings.items())

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the files of the extension share. All of it is guarded by the GIL, except what is said to be
-// atomic. No thread of the library takes the GIL: what they have to say waits in C for the next
-// call from Python.
+// What the files of the extension share. All of it is guarded by the GIL. Of the library's threads
+// those take the GIL that ask a store of Python's (store.c), and hold no lock that a call with the
+// GIL takes.
 #ifndef PEERHOP_PYTHON_BINDING_H
 #define PEERHOP_PYTHON_BINDING_H
 
 #include "abi.h"
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -28,6 +27,7 @@ struct context {
     struct ph_context *handle; // NULL: closed
     struct context *next;      // of all that are not closed
     unsigned life;             // of the process that made it: a forked child has nothing of it
+    PyObject *store; // of Python's, or NULL: the library calls it for as long as it is open
     int64_t deadline_ms;
     int calls;            // of other threads that are inside the library without the GIL
     int ordinal;          // of the CUDA device, -1: host memory
@@ -46,9 +46,6 @@ struct queue {
     bool named; // an object of Python is there for it, or it is the default queue
     bool busy;  // a thread synchronises it
     struct hold *first, **last;
-    uint64_t marks;        // enqueued
-    _Atomic uint64_t seen; // of them the queue has come to
-    unsigned unmarked;     // holds since the last mark
 };
 
 struct channel {
@@ -148,6 +145,12 @@ PyObject *channel_signal(PyObject *self, PyObject *const *args, Py_ssize_t count
 PyObject *channel_wait(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *channel_complete(PyObject *self, PyObject *const *args, Py_ssize_t count,
                            PyObject *names);
+
+// ---- store.c
+
+// store_callbacks: the store must live as long as the library's context.
+struct ph_store_callbacks store_callbacks(PyObject *store);
+void stores_over(void); // Python ends: no callback comes to it any more
 
 // ---- queue.c
 

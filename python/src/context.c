@@ -61,6 +61,8 @@ struct creation {
     PyObject *args, *named; // have the strings
     const char **settings;
     struct ph_context_params params;
+    struct ph_store_callbacks callbacks;
+    PyObject *callable; // the store behind them, or NULL
     struct ph_context *handle;
     char device[32];
     char error[1024];
@@ -68,7 +70,8 @@ struct creation {
 
 struct creation_args {
     int rank, ranks;
-    const char *device, *store, *job;
+    const char *device, *job;
+    PyObject *store;
     uint64_t epoch;
     int64_t deadline_ms;
     int log_level;
@@ -80,7 +83,7 @@ static const struct arg creation_list[] = {
     {"rank", ARG_INT, AT(rank), false},
     {"ranks", ARG_INT, AT(ranks), false},
     {"device", ARG_TEXT, AT(device), false},
-    {"store", ARG_TEXT, AT(store), false},
+    {"store", ARG_OBJECT, AT(store), false},
     {"job", ARG_TEXT, AT(job), false},
     {"epoch", ARG_UINT64, AT(epoch), false},
     {"timeout", ARG_TIMEOUT, AT(deadline_ms), false},
@@ -111,6 +114,7 @@ static void forget_creation(struct errand *errand)
     struct creation *creation = (struct creation *)errand;
     Py_XDECREF(creation->args);
     Py_XDECREF(creation->named);
+    Py_XDECREF(creation->callable);
     free(creation->settings);
     free(creation);
 }
@@ -136,6 +140,21 @@ static int take_settings(struct creation *creation, PyObject *settings)
             return -1;
     }
     creation->params.settings = creation->settings;
+    return 0;
+}
+
+// A str is the library's to understand, anything else an adapter of peerhop._stores.
+static int take_store(struct creation *creation, PyObject *store)
+{
+    if (store == NULL)
+        return 0;
+    if (PyUnicode_Check(store)) {
+        creation->params.store = PyUnicode_AsUTF8AndSize(store, NULL);
+        return creation->params.store ? 0 : -1;
+    }
+    creation->callable = Py_NewRef(store);
+    creation->callbacks = store_callbacks(store);
+    creation->params.store_callbacks = &creation->callbacks;
     return 0;
 }
 
@@ -188,7 +207,7 @@ static struct creation *creation_new(PyObject *args, PyObject *named)
     creation->args = Py_XNewRef(args);
     creation->named = Py_XNewRef(named);
     if (args_take_dict(&creation_table, args, named, &given) ||
-        take_settings(creation, given.settings)) {
+        take_settings(creation, given.settings) || take_store(creation, given.store)) {
         forget_creation(&creation->errand);
         return NULL;
     }
@@ -199,7 +218,6 @@ static struct creation *creation_new(PyObject *args, PyObject *named)
     creation->params.rank = given.rank;
     creation->params.ranks = given.ranks;
     choose_device(creation, given.device);
-    creation->params.store = given.store;
     creation->params.job = given.job;
     creation->params.epoch = given.epoch;
     creation->params.deadline_ms = given.deadline_ms;
@@ -234,6 +252,7 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *named
         return NULL;
     }
     context->handle = creation->handle;
+    context->store = Py_XNewRef(creation->callable);
     context->life = life;
     context->ordinal = ordinal_of(context->handle);
     context->deadline_ms = creation->params.deadline_ms ? creation->params.deadline_ms : 60000;
@@ -246,6 +265,7 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *named
 static void context_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
+    Py_XDECREF(((struct context *)self)->store);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
 }

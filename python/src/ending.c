@@ -69,7 +69,9 @@ static int destroy(struct context *context, int64_t deadline_ms)
     destruction->deadline_ms = deadline_ms;
     context->handle = NULL; // to others it is closed from here on
     if (errand_run(&destruction->errand)) {
-        context_over(context); // what it has is the thread's now, for as long as the process lives
+        // What it has is the thread's now, for as long as the process lives.
+        Py_XINCREF(context->store);
+        context_over(context);
         return 1;
     }
     const int rc = destruction->errand.rc;
@@ -237,6 +239,7 @@ PyObject *contexts_close_all(PyObject *module, PyObject *failed)
         if (!is_forked(context) && context->handle != NULL)
             close_at_exit(context, has_failed);
     }
+    stores_over();
     if (open == NULL)
         return NULL;
     Py_DECREF(open);

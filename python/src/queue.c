@@ -6,13 +6,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-// Messages keep their buffers until the queue has come past them. It says so by marks: calls of the
-// library's thread that add 1 to a number, one for so many messages.
-enum { HOLDS_A_MARK = 32 };
-
+// Messages keep their buffers until the queue has come past them.
 struct hold {
     struct hold *next;
-    uint64_t mark; // which, once seen, says that the message is over
+    uint64_t number; // of the queue's operations: once so many are done the message is over
     struct view view;
 };
 
@@ -24,11 +21,6 @@ struct queue_object {
 
 PyTypeObject *queue_type;
 static PyObject *current_stream; // (device) -> int: the stream that a framework works on
-
-static void mark_seen(void *opaque)
-{
-    atomic_fetch_add_explicit((_Atomic uint64_t *)opaque, 1, memory_order_release);
-}
 
 // ---- what messages hold
 
@@ -45,11 +37,11 @@ void hold_free(struct hold *hold)
     free(hold);
 }
 
-// drop_until lets go of all up to the mark. What is dropped may run code of Python's, which may
+// drop_until lets go of all up to the number. What is dropped may run code of Python's, which may
 // come here again.
-static void drop_until(struct queue *queue, uint64_t mark)
+static void drop_until(struct queue *queue, uint64_t number)
 {
-    while (queue->first != NULL && queue->first->mark <= mark) {
+    while (queue->first != NULL && queue->first->number <= number) {
         struct hold *hold = queue->first;
         queue->first = hold->next;
         if (queue->first == NULL)
@@ -59,9 +51,11 @@ static void drop_until(struct queue *queue, uint64_t mark)
     }
 }
 
-static void drop_seen(struct queue *queue)
+static void drop_done(struct queue *queue)
 {
-    drop_until(queue, atomic_load_explicit(&queue->seen, memory_order_acquire));
+    uint64_t done;
+    if (queue->first != NULL && ph_queue_progress(queue->handle, NULL, &done) == 0)
+        drop_until(queue, done);
 }
 
 void queue_hold(struct queue *queue, struct hold *hold, struct view *view)
@@ -71,17 +65,12 @@ void queue_hold(struct queue *queue, struct hold *hold, struct view *view)
         free(hold);
         return;
     }
-    *hold = (struct hold){.mark = queue->marks + 1, .view = *view};
+    *hold = (struct hold){.number = UINT64_MAX, .view = *view};
+    ph_queue_progress(queue->handle, &hold->number, NULL);
     *view = (struct view){0};
     *queue->last = hold;
     queue->last = &hold->next;
-    // Where the queue is full the next one tries.
-    if (++queue->unmarked >= HOLDS_A_MARK &&
-        ph_queue_host(queue->handle, mark_seen, &queue->seen) == 0) {
-        queue->marks++;
-        queue->unmarked = 0;
-    }
-    drop_seen(queue);
+    drop_done(queue);
 }
 
 // ---- queues of a context
@@ -308,14 +297,88 @@ static PyObject *queue_synchronize(PyObject *self, PyObject *const *args, Py_ssi
     return synchronize(object->context, object->queue, given.deadline_ms);
 }
 
+struct number_args {
+    uint64_t number;
+    int64_t deadline_ms;
+};
+static const struct arg number_list[] = {
+    {"number", ARG_UINT64, offsetof(struct number_args, number), true},
+    {"timeout", ARG_TIMEOUT, offsetof(struct number_args, deadline_ms), false}};
+static const struct arg_table number_table = {"wait", number_list, ARG_COUNT(number_list), 2};
+
+struct number_wait {
+    struct ph_queue *handle;
+    uint64_t number;
+};
+
+static int wait_slice_for_number(void *opaque, int64_t deadline_ms)
+{
+    const struct number_wait *wait = opaque;
+    return ph_queue_wait(wait->handle, wait->number, deadline_ms);
+}
+
+// Others may use the queue meanwhile. What became of the messages, their channels say.
+static PyObject *queue_wait(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                            PyObject *names)
+{
+    struct queue_object *object = (struct queue_object *)self;
+    struct context *context = object->context;
+    struct number_args given = {.deadline_ms = context->deadline_ms};
+    int rc;
+    if (check_open(context) || args_take(&number_table, args, count, names, &given))
+        return NULL;
+    struct number_wait wait = {object->queue->handle, given.number};
+    context_enter(context);
+    const int raised = wait_slices(wait_slice_for_number, &wait, given.deadline_ms, &rc);
+    PyObject *done = NULL;
+    if (!raised && rc)
+        fail(context, rc);
+    if (!raised && rc == 0) {
+        drop_done(object->queue);
+        done = Py_NewRef(Py_None);
+    }
+    context_leave(context);
+    return done;
+}
+
 static PyMethodDef queue_methods[] = {
     FAST("synchronize", queue_synchronize, "Waits until all that was enqueued is done."),
+    FAST("wait", queue_wait, "Waits for so many operations, counted as `issued` does."),
+    {0},
+};
+
+static PyObject *progress_of(PyObject *self, bool issued)
+{
+    struct queue_object *object = (struct queue_object *)self;
+    uint64_t all = 0, done = 0;
+    if (check_open(object->context))
+        return NULL;
+    ph_queue_progress(object->queue->handle, &all, &done);
+    return PyLong_FromUnsignedLongLong(issued ? all : done);
+}
+
+static PyObject *get_issued(PyObject *self, void *unused)
+{
+    (void)unused;
+    return progress_of(self, true);
+}
+
+static PyObject *get_done(PyObject *self, void *unused)
+{
+    (void)unused;
+    return progress_of(self, false);
+}
+
+static PyGetSetDef queue_values[] = {
+    {"issued", get_issued, NULL, "How many operations were enqueued so far.", NULL},
+    {"done", get_done, NULL, "How many of them are done.", NULL},
     {0},
 };
 
 static PyType_Slot queue_slots[] = {
     {Py_tp_dealloc, queue_dealloc},
     {Py_tp_methods, queue_methods},
+    {Py_tp_getset, queue_values},
     {Py_tp_doc, "To a context of host memory what a CUDA stream is to one of a GPU."},
     {0, NULL},
 };

@@ -235,8 +235,9 @@ struct phi_executor *phi_queue_executor(struct ph_queue *queue);
 struct phi_report *phi_queue_report(struct ph_queue *queue);
 int64_t phi_queue_deadline(struct ph_queue *queue); // the configured one, from now
 int phi_queue_host(struct ph_queue *queue, void (*fn)(void *), void *opaque);
-// As ph_queue_synchronize; -EINTR where `untold` is set.
-int phi_queue_synchronize(struct ph_queue *queue, int64_t deadline);
+// As ph_queue_wait; -EINTR where `untold` is set.
+int phi_queue_wait(struct ph_queue *queue, uint64_t target, int64_t deadline);
+void phi_queue_progress(const struct ph_queue *queue, struct phi_progress *progress);
 int phi_queue_destroy(struct ph_queue *queue); // -EBUSY where operations are left
 
 // The CUDA executor: semaphore/stream.c, or its stub where CUDA is left out (-ENOTSUP).

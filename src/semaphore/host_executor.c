@@ -159,11 +159,7 @@ static bool host_progress(struct phi_executor *executor, uint32_t index,
 
     if (index >= used(host))
         return false;
-    progress->done = atomic_load_explicit(&queue->done, memory_order_acquire);
-    progress->issued = atomic_load_explicit(&queue->issued, memory_order_relaxed);
-    // An operation may be done before it is counted as issued.
-    if (progress->issued < progress->done)
-        progress->issued = progress->done;
+    phi_queue_progress(queue, progress);
     if (!note)
         return true;
     *note = (struct phi_wait_note){0};

@@ -590,17 +590,25 @@ static int late_role(struct ph_queue *queue)
                     (unsigned long long)left(queue));
 }
 
-// take_role waits for the role; the worker that has it gives way.
-static int take_role(struct ph_queue *queue, int64_t deadline)
+// As is_done, and what the operations brought is seen, too.
+static bool has_run(const struct ph_queue *queue, uint64_t target)
+{
+    return atomic_load_explicit(&queue->done, memory_order_acquire) >= target;
+}
+
+// take_role waits for the role; the worker that has it gives way. It ends without the role (false)
+// where the target is done meanwhile, by whoever had it.
+static int take_role(struct ph_queue *queue, uint64_t target, int64_t deadline, bool *role)
 {
     int64_t since;
     int rc = 0;
 
-    if (phi_queue_take(queue))
+    *role = phi_queue_take(queue);
+    if (*role)
         return 0;
     since = phi_now();
     atomic_fetch_add_explicit(&queue->wanted, 1, memory_order_relaxed);
-    while (!phi_queue_take(queue)) {
+    while (!(*role = phi_queue_take(queue)) && !has_run(queue, target)) {
         if (phi_queue_rest(since) >= deadline) {
             rc = late_role(queue);
             break;
@@ -610,16 +618,25 @@ static int take_role(struct ph_queue *queue, int64_t deadline)
     return rc;
 }
 
-int phi_queue_synchronize(struct ph_queue *queue, int64_t deadline)
+void phi_queue_progress(const struct ph_queue *queue, struct phi_progress *progress)
 {
-    uint64_t target = atomic_load_explicit(&queue->issued, memory_order_relaxed);
+    progress->done = atomic_load_explicit(&queue->done, memory_order_acquire);
+    progress->issued = atomic_load_explicit(&queue->issued, memory_order_relaxed);
+    // An operation may be done before it is counted as issued.
+    if (progress->issued < progress->done)
+        progress->issued = progress->done;
+}
+
+int phi_queue_wait(struct ph_queue *queue, uint64_t target, int64_t deadline)
+{
     struct phi_run run = {target, SIZE_MAX, UINT32_MAX, deadline, false};
+    bool role = false;
     int rc;
 
-    if (atomic_load_explicit(&queue->done, memory_order_acquire) >= target)
+    if (has_run(queue, target))
         return 0;
-    rc = take_role(queue, deadline);
-    if (rc)
+    rc = take_role(queue, target, deadline, &role);
+    if (rc || !role)
         return rc;
     while (!rc && !phi_queue_run(queue, &run)) {
         run.bytes = SIZE_MAX;

@@ -12,6 +12,7 @@
 #include <malloc.h>
 #include <string>
 #include <sys/mman.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -142,6 +143,18 @@ bool workers_sleep()
     return workers > 0;
 }
 
+phi_progress progress_of(const ph_queue *queue)
+{
+    phi_progress progress;
+    phi_queue_progress(queue, &progress);
+    return progress;
+}
+
+int wait_all(ph_queue *queue, int64_t deadline)
+{
+    return phi_queue_wait(queue, progress_of(queue).issued, deadline);
+}
+
 class QueueBase : public testing::Test
 {
   protected:
@@ -182,7 +195,11 @@ class QueueBase : public testing::Test
     }
     int synchronize(int64_t ms = kWait)
     {
-        return phi_queue_synchronize(queue, phi_deadline(ms));
+        return wait_all(queue, phi_deadline(ms));
+    }
+    phi_progress progress() const
+    {
+        return progress_of(queue);
     }
     bool busy(std::string *why = nullptr)
     {
@@ -286,10 +303,46 @@ TEST_F(Queue, ADeadlineInThePastStillRunsWhatIsPossible)
 {
     ASSERT_EQ(issue({wait(&word[0])}), 0);
     store(&word[0], 1);
-    EXPECT_EQ(phi_queue_synchronize(queue, phi_now() - 1), 0);
+    EXPECT_EQ(wait_all(queue, phi_now() - 1), 0);
     ASSERT_EQ(issue({reset(&word[0])}), 0);
     ASSERT_EQ(issue({wait(&word[0])}), 0);
-    EXPECT_EQ(phi_queue_synchronize(queue, phi_now() - 1), -ETIMEDOUT);
+    EXPECT_EQ(wait_all(queue, phi_now() - 1), -ETIMEDOUT);
+}
+
+TEST_F(Queue, AWaitForANumberLeavesWhatIsBehindIt)
+{
+    ASSERT_EQ(issue({wait(&word[0]), post(&word[1])}), 0);
+    const uint64_t first = progress().issued;
+    ASSERT_EQ(issue({wait(&word[2]), post(&word[3])}), 0);
+    EXPECT_EQ(phi_queue_wait(queue, first, phi_deadline(20)), -ETIMEDOUT);
+    EXPECT_EQ(progress().done, first - 1);
+    store(&word[0], 1);
+    EXPECT_EQ(phi_queue_wait(queue, first, phi_deadline(kWait)), 0);
+    EXPECT_EQ(word[1], 1u);
+    EXPECT_EQ(progress().done, first);
+    EXPECT_EQ(synchronize(20), -ETIMEDOUT);
+    store(&word[2], 1);
+    EXPECT_EQ(synchronize(), 0);
+    EXPECT_EQ(progress().done, progress().issued);
+}
+
+// Who waits for what is in front is not held up by who waits for what is behind it.
+TEST_F(Queue, TwoThreadsWaitForNumbersOfTheirOwn)
+{
+    ASSERT_EQ(issue({wait(&word[0])}), 0);
+    const uint64_t first = progress().issued;
+    ASSERT_EQ(issue({wait(&word[1])}), 0);
+    int later = 1;
+    std::thread behind([&] { later = synchronize(); });
+    int sooner = 1;
+    std::thread front([&] { sooner = phi_queue_wait(queue, first, phi_deadline(kWait)); });
+    store(&word[0], 1);
+    front.join();
+    EXPECT_EQ(sooner, 0);
+    EXPECT_EQ(progress().done, first);
+    store(&word[1], 1);
+    behind.join();
+    EXPECT_EQ(later, 0);
 }
 
 TEST_F(Queue, BrokenEndsTheWaitAndSkipsCopyAndPost)
@@ -910,7 +963,7 @@ TEST_F(Worker, ManyThreads)
                 failures += executor->ops->issue(executor, own, steps, 3, &partial) != 0;
                 failures += executor->ops->issue(executor, nullptr, &mine, 1, &partial) != 0;
                 store(&word[t], 1);
-                failures += phi_queue_synchronize(own, phi_deadline(kWait)) != 0;
+                failures += wait_all(own, phi_deadline(kWait)) != 0;
                 failures += to != value;
             }
             sums[t] = to;
