@@ -38,7 +38,9 @@ class HostEnds : public Ends
     }
     int synchronize(int end, int64_t deadline) override
     {
-        return phi_queue_synchronize(queue[end], deadline);
+        phi_progress progress;
+        phi_queue_progress(queue[end], &progress);
+        return phi_queue_wait(queue[end], progress.issued, deadline);
     }
     uint64_t device_address(int, const void *) override
     {

@@ -809,7 +809,7 @@ TEST_F(Queue, SynchronizeNamesTheWaitThatAnotherThreadIsOn)
     ASSERT_EQ(issue({wait(&word[0])}), 0);
     std::thread other([&] { EXPECT_EQ(synchronize(), 0); });
     EXPECT_TRUE(soon([&] {
-        return phi_queue_synchronize(queue, phi_now()) == -ETIMEDOUT &&
+        return wait_all(queue, phi_now()) == -ETIMEDOUT &&
                context->error() ==
                    "another thread runs the queue: rank 3 has not written 'full' for operation 42 "
                    "(complete); 1 operations are left in it";
