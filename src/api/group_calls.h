@@ -30,7 +30,7 @@ struct phi_group {
     void *stream;
     bool begun; // something of the group is enqueued
 
-    // Of phi_group_issue.
+    // The members from here on are phi_group_issue's.
     enum phi_group_turn turn;
     struct phi_helps helps;
     size_t n;
@@ -84,7 +84,8 @@ static inline uint32_t phi_group_bit(enum ph_group_kind kind)
     }
 }
 
-// Of a message that is here although its channel has ended: it is taken after all others.
+// phi_group_late_bit marks a message that is here although its channel has ended. Such a message is
+// taken after all others.
 static inline uint32_t phi_group_late_bit(enum ph_group_kind kind)
 {
     return phi_group_bit(kind) << 4;

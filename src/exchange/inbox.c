@@ -104,8 +104,8 @@ static int file_message(struct phi_self *self, struct phi_message *message)
     return self->inbox.is_late ? rc : 0;
 }
 
-// Who has not taken what was offered may have forgotten it, with the store, or may have made way
-// for another life, which the store tells.
+// A peer that has not taken our offers may have forgotten them, with the store. Or it may have made
+// way for another life, which the store tells.
 bool phi_self_wanted(const struct phi_self *self, int rank)
 {
     const struct phi_peer *peer = self->table[rank];

@@ -122,8 +122,8 @@ static bool is_unregistered(const struct phi_peer *peer, const struct phi_local_
     return !e->sent[peer->rank] && !phi_link_target(peer->to.link, e->id, &target);
 }
 
-// What could not be registered is offered without, for good: both ranks go by what was offered. A
-// link that has ended meanwhile says so itself.
+// An allocation that could not be registered is offered without its registration, for good: both
+// ranks go by what was offered. A link that has ended meanwhile says so itself.
 int phi_hello_register(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n)
 {
     struct phi_self *self = peer->self;

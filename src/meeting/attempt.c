@@ -20,7 +20,7 @@
 #define ATTEMPT_MS 1000
 #define ASK_NS     PHI_MS
 
-// What an answer says in b of the rank that gives it.
+// The end of the rank that answers, as an answer gives it in b.
 enum end {
     END_NONE,
     END_LEFT,
@@ -41,7 +41,7 @@ struct phi_attempt {
 
 // ---- lives
 
-// What is mapped stays until a reap, as closing it could block.
+// A mapped allocation stays until a reap, as closing it could block.
 static void lay_aside(struct phi_peer *peer)
 {
     struct phi_attempt *attempt = peer->trial.attempt;
@@ -131,7 +131,8 @@ static int try(struct phi_self *self, struct phi_attempt *attempt, const uint8_t
                size_t size)
 {
     struct phi_import *import = NULL;
-    // Who claims to own memory of this process is found out when it is mapped in earnest.
+    // A peer may claim as its own what is memory of this process. The attempt does not map that;
+    // the mapping in earnest finds it out.
     int rc = phi_memory_own(self->memory, record, size)
                  ? -EBADMSG
                  : phi_memory_import(self->memory, record, size, -1, &import);

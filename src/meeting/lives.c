@@ -90,8 +90,8 @@ void phi_peer_free(struct phi_peer *peer)
     free(peer);
 }
 
-// What a life told us before it was ever connected to: its numbers and ids mean other things in the
-// next one.
+// forget drops what a life told us before we ever connected to it: its numbers and ids mean other
+// things in the next life.
 static void forget(struct phi_peer *peer)
 {
     size_t cursor = 0;
@@ -194,8 +194,9 @@ void phi_peer_record(struct phi_peer *peer, uint64_t incarnation,
 // How soon to look again at a life that a thread, or a stream, is not done with.
 #define AGAIN_MS 10
 
-// Whether a thread has given up the lock and comes back to it, or a release of ours names it. Who
-// connects, sends, asks or maps has a key of it in an exchange.
+// is_visited says whether a thread has given up the lock and comes back to this life, or a release
+// of ours names the life. A thread that connects, sends, asks or maps has a key of the life in an
+// exchange.
 static bool is_visited(const struct phi_peer *peer)
 {
     size_t cursor = 0;

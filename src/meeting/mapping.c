@@ -151,7 +151,8 @@ static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
     return rc ? reason_of(rc) : PHI_REASON_NONE;
 }
 
-// Whether an attempt was cut short by the caller's own deadline: then it says nothing of the path.
+// cut_short says whether the caller's own deadline cut an attempt short. Such an attempt says
+// nothing of the path.
 static bool cut_short(enum phi_reason reason, int64_t deadline)
 {
     return (reason == PHI_REASON_PROBE_DEADLINE || reason == PHI_REASON_DESCRIPTOR) &&

@@ -144,7 +144,7 @@ static void end_of_link(struct phi_peer *peer)
     struct phi_self *self = peer->self;
     char why[PHI_HELLO_WHY];
     phi_peer_look(peer);
-    // Of one that has left, or was expelled, that was told where it became known.
+    // If the peer has left, or was expelled, the log said so where it became known.
     if (peer->state != PHI_PEER_BROKEN && phi_hello_why(peer, why, sizeof why))
         phi_log(self->report, PH_LOG_WARN, "the link to rank %d (process %u on %s) has ended: %s",
                 peer->rank, peer->theirs.pid, peer->theirs.host, why);

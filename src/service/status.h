@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a rank tells of itself to who asks from outside (peerhop-info --job): the answers to
-// PHI_NODE_ABOUT and PHI_NODE_STATUS.
+// A rank tells its status to a process that asks from outside (peerhop-info --job). The answers are
+// those to PHI_NODE_ABOUT and PHI_NODE_STATUS.
 //
 // Ages cost the data path nothing: at its heartbeats the service thread remembers which operation
 // stands at the head of each stream, and since when it has seen it there. So an age is at least so
