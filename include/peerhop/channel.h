@@ -103,8 +103,8 @@ struct ph_exchange_request;
 // - -EINVAL: peer, role, size, flags.
 // - -EALREADY: a key is in another unfinished exchange.
 // - -ETIMEDOUT: a peer did not come. The sentence says which, and what was seen last.
-// - PH_ECROSSED: the ranks wait in a circle. Not told of ranks that exchange in several threads,
-//   one of which may come.
+// - PH_ECROSSED: the ranks wait for each other in a cycle. Not told of ranks that exchange in
+//   several threads, one of which may come.
 // - PH_ENOPATH: the sentence says why each path was not taken.
 // - PH_EMISMATCH: the ranks have another number of ranks, PEERHOP_CHANNELS or version of the
 //   library, or one names a buffer for an operation and the other none, or they name roles that do

@@ -347,9 +347,9 @@ int ph_context_destroy(struct ph_context **context, int64_t deadline_ms)
     }
     if (rc)
         return rc;
-    // The store may be gone by now: its keys expire, and that is no reason to hold the caller for
-    // long. Nor is a stream of the application's that waits only now: what the driver has of this
-    // rank goes behind it.
+    // The store may be gone by now. Its keys expire, so this does not hold the caller for long. Nor
+    // does a stream of the application's that waits only now: the driver ends what it has of this
+    // rank behind that stream.
     free_context(c, phi_deadline(2000));
     *context = NULL;
     return 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The calls of a group: which there are in each round, in which order, and who goes on beside whom.
+// The calls of a group: the calls of each round, their order, and the calls that go on beside each
+// other.
 #include "api/group_calls.h"
 
 #include <errno.h>
@@ -181,8 +182,8 @@ static void add_phase(struct phi_group *group, unsigned phase)
     }
 }
 
-// By bells first in every other phase, so that the last ones of a phase and the first of the next
-// are one launch.
+// The calls by bells come first in every other phase, so that the last ones of a phase and the
+// first of the next are one launch.
 static void add_unstaged(struct phi_group *group, unsigned first, unsigned end)
 {
     for (unsigned phase = first; phase < end; phase++)
@@ -233,7 +234,7 @@ static struct place place_of(const struct phi_group *group, const struct ph_grou
     const uint64_t upwards = phi_group_outgoing(op->kind) == (own < peer);
     const uint64_t lane =
         (uint64_t)op->channel->fixed.index << 2 | upwards << 1 | phi_group_is_pair(op);
-    // By turns in which each rank has another one, as far as they go.
+    // Lanes go by turns, in each of which a rank has another peer, as far as that goes.
     if (kind == LONG)
         return (struct place){(low + high) % (uint64_t)group->self->ranks, lane << 32 | i};
     return (struct place){low << 32 | high, lane << 32 | i};
@@ -272,10 +273,10 @@ static size_t find_places(const struct phi_group *group, enum ordered kind,
     return count;
 }
 
-// Launches, and the steps of a host's queue, follow one another; so a lane may wait for those that
-// stand before it. At both of its ends these are the same, whatever order the groups are named in:
-// of the lanes whose messages are not over the first is at its turn at either end, and goes on.
-// The parts of one launch go on independently, so it matters not where launches end.
+// Launches, and the steps of a host's queue, follow one another. So a lane may wait for the lanes
+// that stand before it. At both ends of a lane these are the same, whatever order the groups are
+// named in. Of the lanes whose messages are not over, the first has its turn at either end, and
+// goes on. The parts of one launch go on independently, so it matters not where launches end.
 static void add_ordered(struct phi_group *group, enum ordered kind)
 {
     struct place places[PHI_GROUP_CALLS], last = {0};

@@ -178,7 +178,7 @@ static struct phi_key *key_after(struct phi_self *self, const struct ph_operatio
                : search_key(self, op, last, rc);
 }
 
-// Only want of memory has not been said where it came up.
+// no_key reports -ENOMEM. All other errors were reported where they came up.
 static int no_key(struct phi_self *self, const struct ph_operation *op, int rc)
 {
     if (rc == -ENOMEM)

@@ -52,7 +52,7 @@ struct progress {
     int64_t retry;  // when to connect again to a peer that refused, or 0
 };
 
-// How long until an offer that there was no memory for is taken.
+// An offer that there was no memory for is taken after so long.
 #define LATE_PAUSE_MS 10
 
 static void note_work(struct progress *p, struct phi_pending *pending,
@@ -508,7 +508,7 @@ static int carry(struct ph_exchange_request *request, int64_t deadline)
     int64_t give_up = deadline - answer_time(deadline - now);
     for (;;) {
         uint64_t seen = self->changes.count;
-        // Before its peer, who was told the same, is found to have left.
+        // We report the mismatch before its peer, which was told the same, is found to have left.
         if (is_wrong(request))
             return phi_request_mismatch(request);
         struct progress p = advance(request);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Two ranks that name roles which do not match wait for each other for ever: who waits asks.
+// Two ranks that name roles which do not match would wait for each other for ever. So a rank that
+// waits asks its peer.
 #include "exchange/roles.h"
 
 #include <errno.h>

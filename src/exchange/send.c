@@ -58,7 +58,7 @@ static bool has_channel(const struct phi_pending *pending)
     return false;
 }
 
-// For the channels with a peer that are under way, in any exchange.
+// grow_flags makes flag memory for the channels with a peer that are under way, in any exchange.
 static void grow_flags(struct phi_peer *peer, int64_t deadline)
 {
     uint32_t n = 0;

@@ -157,7 +157,7 @@ static void *run(void *opaque)
     return NULL;
 }
 
-// One at a time: whoever finds it busy is asked again.
+// One attempt maps at a time. A peer whose question finds the thread busy asks again.
 static void begin(struct phi_self *self, struct phi_attempt *attempt,
                   const struct phi_node_message *request)
 {
@@ -307,7 +307,8 @@ static int64_t earlier(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-// Until when to ask again and again; past: once, as whoever calls has other things to do as well.
+// quick_until returns until when this rank asks again and again. After that it asks once per call,
+// as the caller has other things to do as well.
 static int64_t quick_until(struct phi_peer *peer)
 {
     struct phi_self *self = peer->self;

@@ -166,8 +166,9 @@ void phi_peer_renew(struct phi_peer *peer)
         take_record(peer, peer->life.newer, &peer->life.newer_theirs);
     } else if (peer->end.code != PH_EABORTED && peer->end.code != PH_EFENCED &&
                phi_expel_over(peer) && peer->end.released) {
-        // Not before: a former process may still write, or our streams touch what it shares. And
-        // never where it is this rank's own life that is over.
+        // A later life is not met before: a former process may still write, or our streams may
+        // touch the memory that it shares. A later life is never met if this rank's own life is
+        // over.
         replace(peer);
     }
 }

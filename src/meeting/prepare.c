@@ -107,12 +107,12 @@ static void note_silence(struct phi_peer *peer, int rc, int64_t asked)
 
 static int fail_contact(struct phi_peer *peer, int rc, const char *socket)
 {
-    // -EAGAIN: its backlog is full for the moment, of whoever knocks there; or it has not tried yet
-    // whether ipc serves. -ETIMEDOUT: it is stopped, or has no core.
+    // -EAGAIN: the peer's backlog is full for the moment, whoever knocks there; or the peer has not
+    // tried yet whether ipc serves. -ETIMEDOUT: the peer is stopped, or has no core.
     if (rc == -ECONNREFUSED || rc == -ENOENT || rc == -ECONNRESET || rc == -ESTALE ||
         rc == -EAGAIN || rc == -ETIMEDOUT) {
-        // Perhaps a former life's record: a newer one may come. Or the peer has still to part with
-        // a former life of ours.
+        // The record may be a former life's: a newer one may come. Or the peer has still to part
+        // with a former life of ours.
         peer->contact.refused = true;
         peer->contact.retry = phi_deadline(RETRY_MS);
         return 0;
@@ -161,7 +161,7 @@ static void look(struct phi_peer *peer, int64_t deadline)
 
 static int prepare_net(struct phi_peer *peer, int64_t deadline)
 {
-    // Not before the first hello, which would be late by it.
+    // We do not look before the first hello is sent, as that would delay it.
     if (peer->to.link != NULL && phi_attempt_against(peer) != PHI_REASON_NONE)
         look(peer, deadline);
     return phi_contact_by_net(peer) && phi_contact_due(peer) ? phi_hello_prepare(peer, deadline)

@@ -24,8 +24,8 @@ enum {
     PHI_STATUS_JOB = 104,   // a name of 100 bytes, ended by 0
 };
 
-// Whose socket a process of the same user has found. It is not told the nonce, which says that who
-// asks has read the store.
+// The rank whose socket a process of the same user has found. The process is not told the nonce: a
+// process that names the nonce has read the store.
 struct phi_about {
     char job[PHI_STATUS_JOB];
     uint64_t epoch, incarnation;
