@@ -17,7 +17,7 @@ extern "C" {
 
 struct ph_context;
 
-// What a context is made of. A member that is zero takes its value from the environment and then
+// The parameters of a context. A member that is zero takes its value from the environment and then
 // from its default; `peerhop-info --config` prints every variable with its range. Strings are
 // copied.
 struct ph_context_params {
@@ -56,7 +56,7 @@ struct ph_context_params {
     // NULL.
     const char *const *settings;
 
-    // Where create writes the sentence that explains its failure (there is no context to ask). May
+    // Create writes the sentence that explains its failure here (there is no context to ask). May
     // be NULL.
     char *error;
     size_t error_size;
@@ -64,42 +64,63 @@ struct ph_context_params {
 
 // ph_context_create makes this process (or a part of it) a rank of the job: opens device and store,
 // loads kernels, starts the service thread and publishes the member record. It does not wait for
-// other ranks. The caller owns *context and ends it with ph_context_destroy. On failure *context is
-// untouched. Blocks at most the deadline; where it fails, one second more for the store and two for
-// the device, to end what was opened. Any thread; several contexts may live in one process.
-// Errors: -EINVAL (a parameter or variable out of range), -ENODEV (no such device), -ETIMEDOUT (the
-// store does not answer; a stream of this process waits, behind which the driver loads no kernels),
-// PH_ESTORE, PH_EDRIVER, PH_EFENCED, -ENOMEM, -EMFILE, -EAGAIN (no more threads); -ENOENT, -EACCES
-// and the like of the password's file and of PEERHOP_TABLE's. Since 0.1.
+// other ranks. Any thread; several contexts may live in one process.
+//
+// The caller owns *context and ends it with ph_context_destroy. On failure *context is untouched.
+//
+// Blocks at most the deadline. Where it fails, it takes one second more for the store and two for
+// the device, to end what was opened.
+//
+// Errors:
+// - -EINVAL: a parameter or variable is out of range.
+// - -ENODEV: no such device.
+// - -ETIMEDOUT: the store does not answer, or a stream of this process waits, behind which the
+//   driver loads no kernels.
+// - -EAGAIN: no more threads.
+// - -ENOENT, -EACCES and the like: of the password's file and of PEERHOP_TABLE's.
+// - PH_ESTORE, PH_EDRIVER, PH_EFENCED, -ENOMEM, -EMFILE.
+// Since 0.1.
 PH_API int ph_context_create(const struct ph_context_params *params, struct ph_context **context);
 
-// ph_context_destroy ends the membership: waits until this rank's operations are done and until no
-// peer's stream touches this rank's buffers any more, unmaps what was imported, removes this rank's
-// store keys and ends the threads. The ranks may come in any order; channels, pending exchanges,
-// and host memory of the context end with it. Clears *context. NULL and *context == NULL are fine.
-// Blocks at most deadline_ms (0: the context's), and two seconds each for store and device. On
-// -ETIMEDOUT, which names what still runs and where (operations, peers, or a stream of the
-// application's behind which the driver unmaps nothing; or that graphs are left which captured
-// calls on its channels: they and their executables must be destroyed before), the context lives on
-// and may be destroyed again; on -EBUSY, at once, where device channels of it have not been given
-// back (ph_channel_device_release).
+// ph_context_destroy ends the membership. It waits until this rank's operations are done and until
+// no peer's stream touches this rank's buffers any more, unmaps what was imported, removes this
+// rank's store keys and ends the threads. The ranks may come in any order. Must not run while
+// another thread uses the context.
+//
+// Channels, pending exchanges, and host memory of the context end with it. Clears *context. NULL
+// and *context == NULL are fine.
+//
+// Blocks at most deadline_ms (0: the context's), and two seconds each for store and device.
+//
 // It says to each peer whose pair with this rank has ended, or ends meanwhile, that the application
 // knows of that. So copies of such a peer that were held (see ph_context_abort, ph_context_expel)
 // may still come into this rank's buffers until destroy returns 0, while its own operations are
-// finished, too. Those of its own that are held go on when the peer's application knows, or the
-// peer leaves or exits; until then destroy returns -ETIMEDOUT. Must not run while another thread
-// uses the context. Since 0.1.
+// finished, too. Its own copies that are held go on when the peer's application knows, or the peer
+// leaves or exits; until then destroy returns -ETIMEDOUT.
+//
+// Errors:
+// - -ETIMEDOUT: the sentence names what still runs and where: operations, peers, or a stream of the
+//   application's behind which the driver unmaps nothing. Or graphs are left which captured calls
+//   on its channels: they and their executables must be destroyed before. The context lives on and
+//   may be destroyed again.
+// - -EBUSY: at once, where device channels of the context have not been given back
+//   (ph_channel_device_release). The context lives on and may be destroyed again.
+// Since 0.1.
 PH_API int ph_context_destroy(struct ph_context **context, int64_t deadline_ms);
 
-// ph_context_abort breaks every channel of this rank and tells its peers: streams that wait are
-// released, what they copy afterwards is undefined, later calls return PH_EABORTED here and
-// PH_EBROKEN at the peers. Waits of this rank's streams of which a copy into a peer's memory would
-// follow stay until a call has told the peer's application, or it leaves or exits.
+// ph_context_abort breaks every channel of this rank and tells its peers. Later calls return
+// PH_EABORTED here and PH_EBROKEN at the peers. Waits for no rank. Any thread. Destroy is still
+// owed.
+//
+// Streams that wait are released; the data that they copy afterwards is undefined. But waits of
+// this rank's streams stay where a copy into a peer's memory would follow them, until a call has
+// told the peer's application, or it leaves or exits.
+//
 // Over the net it ends what peers read and write here before it returns, by closing the memory
-// regions. Destroy is still owed. Waits for no rank. Any thread. Since 0.1.
+// regions. Since 0.1.
 PH_API int ph_context_abort(struct ph_context *context, const char *reason);
 
-// What is known of a rank.
+// The states of a rank, as this rank knows them.
 enum ph_peer_state {
     PH_PEER_UNKNOWN = 0, // no member record of it was read (it is read when an exchange names it)
     PH_PEER_KNOWN = 1,   // its record was read; not connected
@@ -114,7 +135,7 @@ enum ph_peer_state {
     PH_PEER_GONE = 6,     // it exited or left
 };
 
-// What this rank knows of another.
+// This rank's knowledge of another.
 struct ph_peer_report {
     enum ph_peer_state state;
     int code;             // what calls that need it return, 0 while it can be used
@@ -132,20 +153,34 @@ struct ph_peer_report {
 PH_API int ph_context_peer(struct ph_context *context, int rank, struct ph_peer_report *report,
                            size_t report_size);
 
-// ph_context_expel ends the membership of a SUSPECT's present life, for all ranks. Survivors'
-// channels with it return PH_EPEER; waits of their streams are released, but those of which a copy
-// into the suspect's memory would follow stay until its application was told, or it exited. It
-// finds itself fenced as soon as it runs again: every exchange, call on a channel, expulsion, and
-// wait for a release fails with PH_EFENCED, and tells it; so do, once, where they would wait,
-// ph_queue_synchronize, ph_reap and ph_host_free. ph_context_destroy takes it for told. Until then
-// its peers' streams may be held: who waits for streams of a device alone asks ph_channel_ended.
-// What it shares is quarantined: a later life of the rank is met, and a survivor's destroy goes on,
-// only after it has acknowledged (none of its streams touches any of it) or exited. Two ranks that
-// suspect each other may expel each other; who may expel whom is the application's to agree on.
-// Returns 0 also where the rank exited, left or was expelled already. Blocks at most the context's
-// deadline. Any thread. Errors: -EINVAL (no such rank, or the own one), -EBUSY (it is no SUSPECT),
-// -ENOTCONN (never connected), PH_EFENCED, PH_EFORKED; -ETIMEDOUT, PH_ESTORE: all connected ranks
-// know, but the store could not be told: call again. Since 0.1.
+// ph_context_expel ends the membership of a SUSPECT's present life, for all ranks. Returns 0 also
+// where the rank exited, left or was expelled already. Blocks at most the context's deadline. Any
+// thread.
+//
+// Survivors' channels with the suspect return PH_EPEER. Waits of their streams are released, but
+// those of which a copy into the suspect's memory would follow stay until its application was told,
+// or it exited.
+//
+// The suspect finds itself fenced as soon as it runs again. Every exchange, call on a channel,
+// expulsion, and wait for a release there fails with PH_EFENCED, and tells its application.
+// ph_queue_synchronize, ph_reap and ph_host_free do so, too, once, where they would wait.
+// ph_context_destroy takes the application for told. Until then the streams of the suspect's peers
+// may be held: an application that waits for streams of a device alone has to ask ph_channel_ended.
+//
+// The memory that the suspect shares is quarantined: a later life of the rank is met, and a
+// survivor's destroy goes on, only after the suspect has acknowledged (none of its streams touches
+// any of it) or exited.
+//
+// Two ranks that suspect each other may expel each other; who may expel whom is the application's
+// to agree on.
+//
+// Errors:
+// - -EINVAL: no such rank, or the own one.
+// - -EBUSY: the rank is no SUSPECT.
+// - -ENOTCONN: the rank was never connected.
+// - -ETIMEDOUT, PH_ESTORE: all connected ranks know, but the store could not be told: call again.
+// - PH_EFENCED, PH_EFORKED.
+// Since 0.1.
 PH_API int ph_context_expel(struct ph_context *context, int rank);
 
 // ph_context_error copies the sentence of the context's last failure into text (at most size bytes,
@@ -188,7 +223,7 @@ PH_API const char *ph_context_device(const struct ph_context *context);
     X(device_bytes, "bytes of device memory that the library has, as it asked the driver for "     \
                     "them")
 
-// What ph_context_counters copies.
+// The counters that ph_context_counters copies.
 struct ph_counters {
 #define PH_COUNTER_MEMBER(member, meaning) uint64_t member;
     PH_COUNTER_MAP(PH_COUNTER_MEMBER)

@@ -29,12 +29,12 @@
 //   kernel. A ph_wait on the peer's stream that takes a signal of a kernel orders as wait does, and
 //   wait takes a signal of ph_signal or ph_put_signal likewise.
 //
-// What may be mixed. A put_signal of a size pairs with the peer's wait, or ph_wait, for that size,
-// and the peer's ph_put_signal with wait likewise; signal is put_signal of 0 bytes, as ph_signal
-// is. ll_put_signal pairs with ll_wait of the same size, ll_signal with ll_wait_value. Where
+// Calls that may be mixed. A put_signal of a size pairs with the peer's wait, or ph_wait, for that
+// size, and the peer's ph_put_signal with wait likewise. signal is put_signal of 0 bytes, as
+// ph_signal is. ll_put_signal pairs with ll_wait of the same size, ll_signal with ll_wait_value. If
 // channel.out.lines (the sender's PEERHOP_LL_MAX, 8192 at most) is not 0, ll_put_signal and ll_wait
 // of up to that many bytes are the same message as put_signal and wait, and may be mixed with them
-// and with stream calls; so may ll_signal, whose value they drop, and ll_wait_value, to which they
+// and with stream calls. So may ll_signal, whose value they drop, and ll_wait_value, to which they
 // are the offset they were given. A direction's signals, and its waits, are one sequence at each
 // end: of one port at a time, or of stream calls, each after what came before it has happened.
 // ph_send and ph_recv are not touched by any of this. Few signals are under way, as by
@@ -56,7 +56,7 @@
 
 #if defined(__CUDACC__) || defined(PH_DEVICE_PRIMITIVES)
 
-// What the functions below are made of: PTX, or the stand-in's that a test names.
+// The primitives of the functions below: PTX, or the stand-in's that a test names.
 #ifdef PH_DEVICE_PRIMITIVES
 #include PH_DEVICE_PRIMITIVES
 #else
@@ -166,13 +166,13 @@ struct ph_warp {
     {
         __syncwarp();
     }
-    // Whether it is true for all, and a barrier.
+    // True where it is true for all threads; and a barrier.
     PHI_DEVICE bool all(bool mine) const
     {
         __syncwarp();
         return __all_sync(0xffffffff, mine) != 0;
     }
-    // What rank 0 has.
+    // The value of rank 0.
     PHI_DEVICE uint32_t first(uint32_t mine) const
     {
         return __shfl_sync(0xffffffff, mine, 0);
@@ -295,9 +295,9 @@ PHI_DEVICE void copy(uint64_t to, uint64_t from, uint64_t size, const Group &gro
     copy_units<uint8_t>(to + tail, from + tail, size - tail, group);
 }
 
-// What one of `groups` groups copies: its first piece, and those that it draws. Each piece is drawn
-// for once, by whoever has copied one, so that *drawn comes back to 0. All but the first begin at a
-// whole unit of the destination.
+// copy_drawn copies what one of `groups` groups copies: its first piece, and the pieces that it
+// draws. Each piece is drawn for once, by a group that has copied one, so that *drawn comes back to
+// 0. All pieces but the first begin at a whole unit of the destination.
 template <class Group>
 PHI_DEVICE void copy_drawn(uint64_t to, uint64_t from, uint64_t size, uint32_t *drawn,
                            uint32_t group, uint32_t groups, const Group &by)
@@ -344,16 +344,16 @@ PHI_DEVICE void scatter(uint64_t to, uint64_t data, uint64_t left)
         reinterpret_cast<uint8_t *>(to)[i] = static_cast<uint8_t>(data >> 8 * i);
 }
 
-// Of one call. Host memory and the clock are looked at rarely: each look goes over PCIe, or takes
-// long.
+// The patience of one call. It looks at host memory and the clock rarely: each look goes over PCIe,
+// or takes long.
 class patience
 {
   public:
     PHI_DEVICE explicit patience(const ph_device_channel &channel) : channel_(channel)
     {
     }
-    // After so many looks: 0, or why to give up, after one more look at what is awaited: what came
-    // before is taken.
+    // After so many looks: 0, or why to give up. Before it gives up it looks once more at the
+    // awaited word, so that it takes what came before.
     PHI_DEVICE int over(uint32_t looks = 1)
     {
         polls_ += looks;
@@ -407,8 +407,8 @@ PHI_DEVICE int ph_device_get(const ph_device_channel &channel, uint64_t local_of
 // They draw pieces, by *drawn, until none is left: multiprocessors do not get the same of a link,
 // and by equal parts the quick ones wait for the slow. By warps, whose pieces are 4 KiB, 16 blocks
 // fill NVLink; a block's are 4 KiB for each of its warps. Blocks meet in it as often as they draw.
-// Who returns has copied its pieces, and knows nothing of the others'; of a get the group may read
-// them.
+// A group that returns has copied its pieces, and knows nothing of the others' pieces. Of a get the
+// group may read its own pieces.
 //
 // *drawn is in this device's memory, 0 before the first use, and 0 again when all have returned: it
 // serves one copy after the other, where all groups meet between them (a grid's barrier, or the end
@@ -611,7 +611,7 @@ template <class Group> class ph_device_port
         return static_cast<uint32_t>((size + 7) / 8) + 1;
     }
 
-    // What a line carries: line 0 the offset, or a value, the others 8 bytes each.
+    // The data of a line: line 0 carries the offset, or a value, the others 8 bytes each.
     PHI_DEVICE static uint64_t data_of_line(uint32_t line, uint64_t offset, uint64_t from,
                                             uint64_t size)
     {

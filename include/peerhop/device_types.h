@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a kernel knows of a channel, as plain structs that host and device code share. Made by
-// ph_channel_device (channel.h), passed to kernels by value, used by the functions of device.cuh.
-// Addresses are those of the context's device. Of the members only timeout_ns is the application's.
+// A kernel's view of a channel, as plain structs that host and device code share. ph_channel_device
+// (channel.h) makes them, kernels are passed them by value, and the functions of device.cuh use
+// them. Addresses are those of the context's device. Only the member timeout_ns is the
+// application's.
 #ifndef PEERHOP_DEVICE_TYPES_H
 #define PEERHOP_DEVICE_TYPES_H
 
@@ -53,7 +54,7 @@ struct ph_device_lane {
     uint64_t reserved_too[PH_DEVICE_BLOCKS];
 };
 
-// What the word says.
+// The bits of the word.
 #define PH_DEVICE_NOTED 4u // a signal has come
 #define PH_DEVICE_FREE  8u // the signal before was taken
 

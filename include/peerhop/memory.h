@@ -28,16 +28,25 @@ PH_API int ph_host_alloc(struct ph_context *context, size_t size, void **address
 PH_API int ph_host_register(struct ph_context *context, int fd, uint64_t offset, size_t size,
                             void **address);
 
-// ph_host_free unmaps what ph_host_alloc or ph_host_register mapped; peers that imported it keep
-// their mapping until they end. In a device context the driver unmaps it, once no operation of the
-// library's is in flight and every stream of the device is done with what it had: waits for that,
-// at most deadline_ms (0: the context's). -ETIMEDOUT says what is in the way (of the library's own
-// operations, which word of which rank); the memory is given back all the same, unmapped behind
-// that, and not to be used or freed again. While it waits it tells of pairs that have ended, as
-// ph_queue_synchronize: PH_EPEER, PH_EBROKEN and PH_EFENCED are as -ETIMEDOUT, the memory is given
-// back. In a host context it waits for nothing. Errors: -EINVAL (not such an address), -EBUSY (a
-// channel of this context uses it, or an exchange that was started and is not finished),
-// -ETIMEDOUT, PH_EPEER, PH_EBROKEN, PH_EFENCED, PH_EFORKED. Any thread. Since 0.1.
+// ph_host_free unmaps what ph_host_alloc or ph_host_register mapped. Peers that imported it keep
+// their mapping until they end. Any thread.
+//
+// In a host context it waits for nothing. In a device context the driver unmaps the memory, once no
+// operation of the library's is in flight and every stream of the device is done with what it had.
+// The call waits for that, at most deadline_ms (0: the context's). While it waits it tells of pairs
+// that have ended, as ph_queue_synchronize does.
+//
+// Errors:
+// - -EINVAL: not such an address.
+// - -EBUSY: a channel of this context uses the memory, or an exchange that was started and is not
+//   finished.
+// - -ETIMEDOUT: the sentence says what is in the way (of the library's own operations, which word
+//   of which rank). The memory is given back all the same: it is unmapped behind that, and not to
+//   be used or freed again.
+// - PH_EPEER, PH_EBROKEN, PH_EFENCED: a pair has ended, or this rank is fenced. The memory is given
+//   back as with -ETIMEDOUT.
+// - PH_EFORKED.
+// Since 0.1.
 PH_API int ph_host_free(struct ph_context *context, void *address, int64_t deadline_ms);
 
 #ifdef __cplusplus

@@ -14,7 +14,7 @@
 // context's.
 //
 // Errors. A code becomes an exception of class peerhop::error, with the code and its sentence.
-// Where several threads use one context the sentence may be that of another one's failure, as
+// If several threads use one context the sentence may be that of another thread's failure, as
 // ph_context_error says.
 //
 // Ownership. Objects can be moved, and not copied. Channels, queues, memory and requests may end
@@ -48,8 +48,8 @@ namespace peerhop
 
 using std::chrono::milliseconds;
 
-// What a call of the library returned that is not 0. what() is the sentence, or the code's text
-// where there is none.
+// The exception of a call of the library that returned a code other than 0. what() is the sentence,
+// or the code's text where there is none.
 class PH_API error : public std::runtime_error
 {
   public:
@@ -73,7 +73,7 @@ class PH_API error : public std::runtime_error
 namespace detail
 {
 
-// What all that belongs to a context shares. The context is NULL once it has ended.
+// The part that all objects of a context share. The context is NULL once it has ended.
 struct life {
     ph_context *context = nullptr;
 };
@@ -117,7 +117,7 @@ template <class T, void (*give_back)(ph_context *context, T *handle)> class owne
             give_back(life_->context, handle_);
     }
 
-    // Whether there is a handle: not where it was moved from, or made without arguments.
+    // True where there is a handle: not where it was moved from, or made without arguments.
     explicit operator bool() const noexcept
     {
         return handle_ != nullptr;
@@ -161,8 +161,8 @@ using if_operations =
 class context;
 class queue;
 
-// Where calls are enqueued: a CUstream or cudaStream_t in a device context, a queue in a host
-// context. NULL is the legacy stream, or the context's default queue.
+// A stream on which calls are enqueued: a CUstream or cudaStream_t in a device context, a queue in
+// a host context. NULL is the legacy stream, or the context's default queue.
 class stream
 {
   public:
@@ -184,7 +184,7 @@ class stream
 };
 
 // An operation on a buffer of the caller's, and one whose sends and receives name their memory.
-// What else there is to say (protocol, limits, flags) is set in the struct.
+// The caller sets other members (protocol, limits, flags) in the struct.
 inline ph_operation bound(std::uint64_t op_id, int peer, ph_role role, void *buffer,
                           std::size_t size) noexcept
 {
@@ -589,7 +589,7 @@ class context
         detail::check(ph_exchange(get(), &operation, 1, &handle), life_);
         return channel(handle, life_);
     }
-    // Of an array, a vector, or whatever else has operations in a row.
+    // Exchanges the operations of an array, a vector, or whatever else has operations in a row.
     template <class Operations, class = detail::if_operations<Operations>>
     std::vector<channel> exchange(const Operations &operations)
     {

@@ -20,7 +20,7 @@
 #include "release/spent.h"
 #include "transfer/device_channel.h"
 
-// With itself a rank is sender and receiver, and has nothing to exchange.
+// A rank is sender and receiver of a channel with itself, and has nothing to exchange.
 static int check_self(struct phi_self *self, const struct ph_operation *op, size_t i)
 {
     if (op->buffer != NULL)

@@ -11,8 +11,8 @@
 #include "release/abort.h"
 #include "semaphore/words.h"
 
-// What waits by a memory operation holds up the streams with which it shares a hardware queue, of
-// which there are at most so many.
+// A wait by a stream memory operation holds up the streams that share its hardware queue. There are
+// at most so many hardware queues.
 #define ZERO_SM_CONNECTIONS 32
 
 int phi_check_given(struct phi_report *report, const void *argument, const char *what)

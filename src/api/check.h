@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What calls and groups ask of a channel before anything is enqueued. What returns an int returns 0
-// or the call's result, reported.
+// The checks that calls and groups make of a channel before anything is enqueued. A check that
+// returns an int returns 0, or the call's result, which it has reported.
 #ifndef PHI_API_CHECK_H
 #define PHI_API_CHECK_H
 
@@ -9,7 +9,7 @@
 // phi_check_given: `argument`, which `what` names ("ph_exchange: channels"), is not NULL.
 int phi_check_given(struct phi_report *report, const void *argument, const char *what);
 
-// phi_check_deadline: of a call that takes one itself.
+// phi_check_deadline checks the deadline of a call that takes one itself.
 int phi_check_deadline(struct phi_report *report, int64_t deadline_ms);
 
 // phi_check_mismatch ends an unbound channel to which a message of another size has come.

@@ -24,15 +24,15 @@
 // How long the end of a context waits for what the driver has of it, whatever the store took.
 #define DEVICE_MS 2000
 
-// What parameters, environment and launcher say together.
+// The identity of this rank, as parameters, environment and launcher together give it.
 struct identity {
     int rank, ranks;
     char job[128];
     uint64_t epoch;
 };
 
-// Half of one job and half of another is none: what is set alone must be what the launcher says of
-// it, or it says nothing.
+// Half of one job and half of another make no job. If only one of rank and ranks is set, the
+// launcher must say the same of it, or nothing.
 static int refuse_halves(struct ph_context *context, const struct phi_launcher *launcher)
 {
     const int64_t rank = context->config.rank, ranks = context->config.ranks;
@@ -165,8 +165,8 @@ static bool is_cuda(const char *wish, long *n)
     return wish[4] == ':' && wish[5] >= '0' && wish[5] <= '9' && *end == 0;
 }
 
-// Of what a launcher has counted, only where it is about this rank: another one may have started
-// it.
+// The local rank that a launcher counted is taken only if the launcher speaks of this rank: another
+// launcher may have started this rank.
 static int64_t local_rank_of(const struct ph_context *context, const struct phi_launcher *launcher,
                              int rank)
 {
@@ -347,9 +347,9 @@ int ph_context_destroy(struct ph_context **context, int64_t deadline_ms)
     }
     if (rc)
         return rc;
-    // The store may be gone by now: its keys expire, and that is no reason to hold the caller for
-    // long. Nor is a stream of the application's that waits only now: what the driver has of this
-    // rank goes behind it.
+    // The store may be gone by now. Its keys expire, so this does not hold the caller for long. Nor
+    // does a stream of the application's that waits only now: the driver ends what it has of this
+    // rank behind that stream.
     free_context(c, phi_deadline(2000));
     *context = NULL;
     return 0;

@@ -83,7 +83,7 @@ static int check_end(const struct end *end)
     return rc ? rc : check_reach(end);
 }
 
-// Each allocation of a peer is mapped once, or has one region: the same bytes have the same
+// Each allocation of a peer is mapped once, or has one region. So the same bytes have the same
 // address.
 static uint64_t address_of(const struct end *end)
 {

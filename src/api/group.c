@@ -44,7 +44,8 @@ static int check_waits(const struct ph_group_op *ops, size_t n, struct phi_repor
     bool with = false, without = false;
     for (size_t i = 0; i < n; i++) {
         const struct ph_channel *channel = ops[i].channel;
-        // What is staged waits for slots, puts as well; what one sends to itself waits for nobody.
+        // A staged operation waits for slots, a put as well. An operation of this rank with itself
+        // waits for nobody.
         const bool waits =
             (is_message(&ops[i]) || channel->fixed.stage.is) && !channel->fixed.loopback;
         with = with || (waits && !channel->fixed.own.zero_sm);
@@ -56,7 +57,7 @@ static int check_waits(const struct ph_group_op *ops, size_t n, struct phi_repor
                            : 0;
 }
 
-// What an operation names besides its channel.
+// check_memory checks the memory that an operation names besides its channel.
 static int check_memory(const struct ph_group_op *op)
 {
     const struct ph_channel *channel = op->channel;
@@ -180,7 +181,8 @@ static int check_messages(const struct ph_group_op *ops, size_t n)
     return rc;
 }
 
-// Of what is late: it waits for nobody, and nobody for it.
+// take_late takes the late messages of the group. A late message waits for nobody, and nobody waits
+// for it.
 static int take_late(struct phi_group *group)
 {
     for (size_t i = 0; i < group->count; i++) {
@@ -227,8 +229,8 @@ static int check_and_issue(struct phi_group *group)
     return rc;
 }
 
-// Of a group that is half enqueued PH_EBROKEN says that. Where all of it is on one channel nothing
-// else is enqueued, and the channel knows better why.
+// PH_EBROKEN says that a group is half enqueued. If all of the group is on one channel nothing else
+// is enqueued, and the channel knows better why.
 static int why_refused(const struct phi_group *group, int rc)
 {
     for (size_t i = 1; i < group->count; i++)
@@ -237,9 +239,9 @@ static int why_refused(const struct phi_group *group, int rc)
     return phi_check_refused(group->ops[0].channel, rc);
 }
 
-// A post whose complete is missing is half an operation, whichever calls went with it. But all of
-// the first round is enqueued when a later one fails, and of bound channels nothing is in another
-// one.
+// A post without its complete is half an operation, whichever calls went with it. But when a later
+// round fails, all of the first round is enqueued, and bound channels have calls in the first round
+// only.
 static void break_half(const struct phi_group *group)
 {
     for (size_t i = 0; i < group->count; i++)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The calls of a group: which there are in each round, in which order, and who goes on beside whom.
+// The calls of a group: the calls of each round, their order, and the calls that go on beside each
+// other.
 #include "api/group_calls.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@ static void flush(struct phi_group *group)
     group->n = 0;
 }
 
-// Of what is one call.
+// The call of each kind of operation that is one call.
 static const enum phi_call single[] = {
     [PH_GROUP_PUT] = PHI_CALL_PUT,
     [PH_GROUP_GET] = PHI_CALL_GET,
@@ -35,7 +36,7 @@ static struct phi_turn *turn_of(const struct ph_group_op *op)
     return &op->channel->live.turn[phi_group_outgoing(op->kind)];
 }
 
-// What goes at once; both ends cut a message alike.
+// part_size returns how many bytes go at once. Both ends cut a message alike.
 static size_t part_size(const struct ph_group_op *op)
 {
     const struct ph_channel *channel = op->channel;
@@ -51,7 +52,8 @@ static bool has_part(const struct ph_group_op *op, size_t part)
     return part == 0 || (op->size - 1) / part_size(op) >= part; // none of 0 bytes has two
 }
 
-// Whether it is its turn in this round. What is bound has its turn in the first one.
+// is_its_turn says whether the operation has its turn in this round. A bound operation has its turn
+// in the first round.
 static bool is_its_turn(const struct phi_group *group, const struct ph_group_op *op)
 {
     return phi_group_unbound(op) ? turn_of(op)->at == (size_t)(op - group->ops) : group->round == 0;
@@ -127,10 +129,10 @@ struct phi_channel_call phi_group_call(const struct ph_group_op *op, enum phi_ca
     return made;
 }
 
-// Whether a signal behind the operation tells of it, where that is not so by itself. A signal's
-// place in the list is in its channel. Another thread's group, which has no part in the channel's
-// outgoing direction but for one of us, may have put its own there: what counts is what our list
-// has at it.
+// is_told says whether a signal behind the operation in the list has to tell of it. Other
+// operations are told of by themselves. The channel stores the place of its signal in the list.
+// Another thread's group may have stored a place of its own there, although only one of the two has
+// a part in the channel's outgoing direction. So we go by what our list has at that place.
 static bool is_told(const struct phi_group *group, const struct ph_group_op *op)
 {
     const struct ph_channel *channel = op->channel;
@@ -180,8 +182,8 @@ static void add_phase(struct phi_group *group, unsigned phase)
     }
 }
 
-// By bells first in every other phase, so that the last ones of a phase and the first of the next
-// are one launch.
+// The calls by bells come first in every other phase, so that the last ones of a phase and the
+// first of the next are one launch.
 static void add_unstaged(struct phi_group *group, unsigned first, unsigned end)
 {
     for (unsigned phase = first; phase < end; phase++)
@@ -218,8 +220,8 @@ static bool ordered_call(const struct phi_group *group, const struct ph_group_op
     return false;
 }
 
-// Where a call stands among those of its group: by lane, that is by pair of ranks, line, direction
-// and word, which all ranks know alike; then as it is named.
+// A call's place among the calls of its group: first by lane, that is by pair of ranks, line,
+// direction and word, which all ranks know alike; then by the order of the list.
 struct place {
     uint64_t pair, lane;
 };
@@ -232,7 +234,7 @@ static struct place place_of(const struct phi_group *group, const struct ph_grou
     const uint64_t upwards = phi_group_outgoing(op->kind) == (own < peer);
     const uint64_t lane =
         (uint64_t)op->channel->fixed.index << 2 | upwards << 1 | phi_group_is_pair(op);
-    // By turns in which each rank has another one, as far as they go.
+    // Lanes go by turns, in each of which a rank has another peer, as far as that goes.
     if (kind == LONG)
         return (struct place){(low + high) % (uint64_t)group->self->ranks, lane << 32 | i};
     return (struct place){low << 32 | high, lane << 32 | i};
@@ -243,7 +245,7 @@ static bool is_before(const struct place *a, const struct place *b)
     return a->pair != b->pair ? a->pair < b->pair : a->lane < b->lane;
 }
 
-// Of so many places the last one makes room where there is none.
+// insert keeps the places in order. If there is no room, the last place makes room.
 static size_t insert(struct place *places, size_t count, const struct place *place)
 {
     size_t at = count < PHI_GROUP_CALLS ? count++ : PHI_GROUP_CALLS - 1;
@@ -271,10 +273,10 @@ static size_t find_places(const struct phi_group *group, enum ordered kind,
     return count;
 }
 
-// Launches, and the steps of a host's queue, follow one another; so a lane may wait for those that
-// stand before it. At both of its ends these are the same, whatever order the groups are named in:
-// of the lanes whose messages are not over the first is at its turn at either end, and goes on.
-// What one launch has goes on independently, so it matters not where launches end.
+// Launches, and the steps of a host's queue, follow one another. So a lane may wait for the lanes
+// that stand before it. At both ends of a lane these are the same, whatever order the groups are
+// named in. Of the lanes whose messages are not over, the first has its turn at either end, and
+// goes on. The parts of one launch go on independently, so it matters not where launches end.
 static void add_ordered(struct phi_group *group, enum ordered kind)
 {
     struct place places[PHI_GROUP_CALLS], last = {0};
@@ -290,8 +292,8 @@ static void add_ordered(struct phi_group *group, enum ordered kind)
     }
 }
 
-// Where a staged lane gets more than its peer's slots hold, what the peers send must go on at the
-// same time: they may be at the same point. Nothing is enqueued yet.
+// A staged lane may get more than its peer's slots hold. Then the messages of the peers must go on
+// at the same time: the peers may be at the same point. Nothing is enqueued yet.
 static size_t records_of(const struct phi_group *group, const struct ph_group_op *op)
 {
     struct phi_channel_call call;
@@ -393,7 +395,7 @@ static int issue_round(struct phi_group *group)
     return group->rc;
 }
 
-// What a group has, so that nobody looks for what it has not.
+// note_kinds notes which kinds of operations a group has, so that nobody looks for the others.
 static void note_kinds(struct phi_group *group)
 {
     group->phases = 0;

@@ -19,8 +19,9 @@ struct phi_self;
 // Calls handed down at once; a larger group takes several turns on the same stream.
 #define PHI_GROUP_CALLS 96
 
-// Which calls a turn over the group's phases is for. Those by bells stand together: a phase is one
-// launch of each kernel, and not one for every change. Staged calls have turns of their own.
+// The calls for which a turn over the group's phases is. The calls by bells stand together: so a
+// phase is one launch of each kernel, and not one for every change. Staged calls have turns of
+// their own.
 enum phi_group_turn { PHI_TURN_PLAIN, PHI_TURN_BELLS };
 
 struct phi_group {
@@ -30,7 +31,7 @@ struct phi_group {
     void *stream;
     bool begun; // something of the group is enqueued
 
-    // Of phi_group_issue.
+    // The members from here on are phi_group_issue's.
     enum phi_group_turn turn;
     struct phi_helps helps;
     size_t n;
@@ -61,7 +62,8 @@ static inline bool phi_group_is_pair(const struct ph_group_op *op)
     return op->kind == PH_GROUP_SEND || op->kind == PH_GROUP_RECV;
 }
 
-// With another rank, which takes part in rounds. What one sends to itself is a copy.
+// phi_group_unbound says whether the operation is an unbound one with another rank, which takes
+// part in rounds. An operation of this rank with itself is a copy.
 static inline bool phi_group_unbound(const struct ph_group_op *op)
 {
     return phi_group_is_pair(op) && op->channel->fixed.unbound && !op->channel->fixed.loopback;
@@ -84,7 +86,8 @@ static inline uint32_t phi_group_bit(enum ph_group_kind kind)
     }
 }
 
-// Of a message that is here although its channel has ended: it is taken after all others.
+// phi_group_late_bit marks a message that is here although its channel has ended. Such a message is
+// taken after all others.
 static inline uint32_t phi_group_late_bit(enum ph_group_kind kind)
 {
     return phi_group_bit(kind) << 4;
@@ -96,7 +99,7 @@ static inline bool phi_group_late(const struct ph_group_op *op)
            phi_group_late_bit(op->kind);
 }
 
-// phi_group_call: a call of an operation, of its part in this round.
+// phi_group_call makes a call of an operation, for the part that the operation has in this round.
 struct phi_channel_call phi_group_call(const struct ph_group_op *op, enum phi_call call);
 
 // phi_group_issue makes and hands down all calls of a group that is checked, and whose members up

@@ -13,7 +13,7 @@
 
 // ---- exchange
 
-// Of an exchange: by operation its channel, NULL: it is with another rank.
+// The channels of an exchange, one for each operation. NULL: the operation is with another rank.
 struct phi_loopbacks {
     size_t n;
     struct ph_channel *channels[];
@@ -186,7 +186,7 @@ int phi_loopback_check(const struct ph_group_op *ops, size_t n)
     while (rc == 0 && phi_loopback_next(&pairs, &send, &receive))
         rc = receive ? check_pair(send, receive)
                      : lacks(send, (size_t)(send - ops), "send", "receive");
-    // What stands behind the last one that was matched.
+    // A receive that stands behind the last matched one has no send.
     for (size_t i = 0; i < n && rc == 0; i++)
         if (is_half(&ops[i], PH_GROUP_RECV) && i >= ops[i].channel->live.turn[0].next)
             rc = lacks(&ops[i], i, "receive", "send");

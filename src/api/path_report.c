@@ -18,7 +18,8 @@ static void reject(struct ph_path_report *report, const char *name, unsigned rea
     report->rejected[report->rejected_count++].reason = phi_reason_text(reason);
 }
 
-// By size, the least first. signal_lines: bytes up to which signals go by lines.
+// methods names the methods by size, that of the smallest messages first. signal_lines: bytes up to
+// which signals go by lines.
 static const char *methods(const struct phi_flag_table *table, uint64_t signal_lines)
 {
     static const char *const names[] = {"ce", "ll,ce", "sm,ce", "ll,sm,ce"};
@@ -43,7 +44,7 @@ static void report_flags(const struct ph_channel *channel, bool outgoing,
     reject(report, "copy_kernel", PHI_REASON_PREFERRED);
 }
 
-// At one of the ends.
+// asks_zero_sm says whether one of the ends asks for PH_ZERO_SM.
 static bool asks_zero_sm(const struct ph_channel *channel)
 {
     return !channel->fixed.loopback &&
@@ -94,7 +95,7 @@ static const char *kind_of_region(const struct ph_channel *channel)
     return channel->self->net.way.kind == PHI_WAY_DMABUF ? "dmabuf" : "hmem";
 }
 
-// Each direction is the other one: what is sent is copied here.
+// Each direction of a channel with itself is the other one: this rank copies what it sends.
 static void report_self(const struct ph_channel *channel, struct ph_path_report *report)
 {
     *report = (struct ph_path_report){

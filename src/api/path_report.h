@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which path and method a channel takes, and why none of the others.
+// Reports which path and method a channel takes, and why none of the others.
 #ifndef PHI_API_PATH_REPORT_H
 #define PHI_API_PATH_REPORT_H
 

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// Whether a tool listens. Does not change after phi_ranges_open.
+// phi_ranges_heard says whether a tool listens. It does not change after phi_ranges_open.
 extern bool phi_ranges_heard;
 
 // phi_ranges_open looks for a tool, the first time that it is called. Any thread; in a build

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// In a build without NVTX.
+// The ranges of a build without NVTX: no tool listens.
 #include "api/ranges.h"
 
 bool phi_ranges_heard;

@@ -11,7 +11,7 @@
 #include "release/release_wait.h"
 #include "release/start.h"
 
-// How often a wait for the device looks at what else there is to say.
+// A wait for the device looks at this interval for other things to tell.
 #define LOOK_MS 10
 
 static int check(struct ph_context *context, const void *buffer, size_t size)

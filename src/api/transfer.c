@@ -110,7 +110,8 @@ static int why_refused(struct ph_channel *channel, int rc)
     return status ? status : rc;
 }
 
-// What a peer that has left sent is here by then: that waits for nothing.
+// A peer that has left sent its messages before: they are here by then. The stream waits for
+// nothing.
 static int unless_here(const struct phi_channel_call *call, int rc, void *stream)
 {
     rc = why_refused(call->channel, rc);
@@ -165,8 +166,9 @@ int ph_send(struct ph_channel *channel, size_t size, void *stream)
     return rc ? phi_check_refused(channel, rc) : 0;
 }
 
-// What was sent by lines, or into slots, waited for nobody: it may be here although the peer has
-// left, or released its buffer. Where a complete takes it, this is the post.
+// The send of a message by lines, or into slots, waited for nobody. The message may be here
+// although the peer has left, or has released its buffer. If a complete takes the message, this
+// call is the post.
 static int recv_late(struct ph_channel *channel, size_t size, void *stream, int rc)
 {
     const enum phi_call which = phi_channel_late_recv(channel);
@@ -232,7 +234,7 @@ int ph_complete(struct ph_channel *channel, void *stream)
     return rc ? phi_check_refused(channel, rc) : 0;
 }
 
-// Of the net what came before the peer left is in slots of ours.
+// A message over the net that came before the peer left is in slots of ours.
 static int recv_into_late(struct ph_channel *channel, void *data, size_t size, void *stream, int rc)
 {
     const struct phi_channel_call call = {

@@ -63,8 +63,8 @@ static int get_export(struct phi_self *self, const struct phi_allocation *alloca
     return 0;
 }
 
-// What fixes a direction, and is its sender's, and what this rank asks for: with another choice of
-// it an operation is another.
+// A choice has the settings that fix a direction, which are its sender's, and the flag that this
+// rank asks for. An operation with another choice is another operation.
 struct choice {
     uint8_t protocol;
     struct phi_limits limits;
@@ -178,7 +178,7 @@ static struct phi_key *key_after(struct phi_self *self, const struct ph_operatio
                : search_key(self, op, last, rc);
 }
 
-// Only want of memory has not been said where it came up.
+// no_key reports -ENOMEM. All other errors were reported where they came up.
 static int no_key(struct phi_self *self, const struct ph_operation *op, int rc)
 {
     if (rc == -ENOMEM)

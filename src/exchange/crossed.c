@@ -88,12 +88,13 @@ static bool follow(struct ph_exchange_request *request, int64_t deadline, char *
                                      hop.rank, hop.next, (unsigned long long)hop.op);
         *seen = phi_hash(*seen, phi_hash(phi_hash((uint64_t)hop.next, hop.op), hop.call));
     }
-    // Not where what the last one waits for is under way here: it will come.
+    // It is no circle if the operation for which the last rank waits is under way here: it will
+    // come.
     return hop.next == self->rank && !phi_request_roles(self, (uint64_t)hop.rank, hop.op);
 }
 
-// The answers are of different times: one rank may have gone on before the next one was asked.
-// Where they are the same twice, all of them waited between the two.
+// The answers are of different times: one rank may have gone on before the next one was asked. If
+// the answers are the same twice, all ranks waited between the two looks.
 bool phi_request_crossed(struct ph_exchange_request *request, int64_t deadline, char *chain,
                          size_t size)
 {

@@ -9,9 +9,9 @@
 
 struct ph_exchange_request;
 
-// phi_request_crossed (with the lock, given up in between) follows who waits for whom; where that
-// leads back to this rank, and all of them wait at the same time, it writes the chain and returns
-// true.
+// phi_request_crossed (with the lock, given up in between) follows which rank waits for which. If
+// the chain leads back to this rank, and all its ranks wait at the same time, it writes the chain
+// and returns true.
 bool phi_request_crossed(struct ph_exchange_request *request, int64_t deadline, char *chain,
                          size_t size);
 

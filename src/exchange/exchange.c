@@ -52,7 +52,7 @@ struct progress {
     int64_t retry;  // when to connect again to a peer that refused, or 0
 };
 
-// How long until an offer that there was no memory for is taken.
+// An offer that there was no memory for is taken after so long.
 #define LATE_PAUSE_MS 10
 
 static void note_work(struct progress *p, struct phi_pending *pending,
@@ -88,7 +88,8 @@ static void note_work(struct progress *p, struct phi_pending *pending,
         p->renew = pending;
 }
 
-// What the peer has stored meanwhile comes from another core's cache: several at a time.
+// Words that the peer has stored meanwhile come from another core's cache. We fetch several at a
+// time.
 #define AHEAD 8
 
 static void fetch_ahead(const struct ph_exchange_request *request, size_t i)
@@ -243,8 +244,8 @@ static int begin(struct ph_exchange_request *request, int64_t deadline)
     return rc;
 }
 
-// Of an application with several threads nobody can tell that they wait in a circle: another thread
-// of a rank may come.
+// If an application exchanges in several threads, nobody can tell that its ranks wait in a circle:
+// another thread of a rank may come.
 static void note_thread(struct phi_self *self)
 {
     if (!self->exchanges.any)
@@ -394,8 +395,8 @@ static bool spin(const struct phi_pending *pending, int64_t end)
     return there;
 }
 
-// What is left of the time until the next look for a crossed order is halved each time, down to
-// this.
+// The next look for a crossed order comes after half of the time that is left. If no more than this
+// is left, it comes at the deadline.
 #define CROSSED_LEAST (20 * PHI_MS)
 
 static void look_for_crossed(struct ph_exchange_request *request, int64_t deadline)
@@ -407,8 +408,8 @@ static void look_for_crossed(struct ph_exchange_request *request, int64_t deadli
             phi_request_crossed(request, request->half, request->chain, sizeof request->chain);
 }
 
-// Who is only late comes in this time, mostly; who waits longer asks each time it has waited twice
-// as long.
+// A peer that is only late mostly comes in this time. A rank that waits longer asks each time it
+// has waited twice as long.
 #define ROLES_FIRST (20 * PHI_MS)
 
 static void ask_roles(struct ph_exchange_request *request, const struct phi_pending *first)
@@ -478,9 +479,9 @@ static bool help_others(struct phi_self *self, int64_t deadline)
     return false;
 }
 
-// Who gives up a round that is published asks the peer about it. The time for the answer is the end
-// of the caller's own: a small part, since a service thread answers at once or not at all. An
-// answer that comes later is asked for again by the next exchange of the key.
+// A rank that gives up a published round asks the peer about the round. The time for the answer is
+// the end of the caller's own time: a small part, since a service thread answers at once or not at
+// all. If the answer comes later, the next exchange of the key asks for it again.
 #define ANSWER_PART 32
 #define ANSWER_MOST (20 * PHI_MS)
 
@@ -507,7 +508,7 @@ static int carry(struct ph_exchange_request *request, int64_t deadline)
     int64_t give_up = deadline - answer_time(deadline - now);
     for (;;) {
         uint64_t seen = self->changes.count;
-        // Before its peer, who was told the same, is found to have left.
+        // We report the mismatch before its peer, which was told the same, is found to have left.
         if (is_wrong(request))
             return phi_request_mismatch(request);
         struct progress p = advance(request);
@@ -528,7 +529,7 @@ static int carry(struct ph_exchange_request *request, int64_t deadline)
     }
 }
 
-// Where something that goes through the store is late, the store may be to blame.
+// If an operation that goes through the store is late, the store may be to blame.
 static void doubt_store(const struct ph_exchange_request *request)
 {
     for (size_t i = 0; i < request->n; i++) {

@@ -111,7 +111,7 @@ void phi_fifo_take(struct phi_peer *peer)
     int rc = 0;
     if (!phi_fifo_serves(peer))
         return;
-    // What comes meanwhile is for the next time: a peer may go on for ever.
+    // Offers that come from now on are for the next call: a peer may go on for ever.
     const uint64_t posted =
         atomic_load_explicit(&phi_peer_theirs(peer)->posted, memory_order_acquire);
     while (rc == 0 && posted != peer->fifo.taken)

@@ -18,11 +18,12 @@ bool phi_fifo_serves(const struct phi_peer *peer);
 // phi_fifo_put (with the lock) hands an offer over and wakes the peer. False: it is for the store.
 bool phi_fifo_put(struct phi_peer *peer, const void *bytes, size_t size);
 
-// phi_fifo_untaken (with the lock): whether the peer has not taken all of that.
+// phi_fifo_untaken (with the lock) says whether the peer has not taken all of our offers.
 bool phi_fifo_untaken(const struct phi_peer *peer);
 
-// phi_fifo_take (with the lock) files what is there. Without memory for it it stays there, and
-// peer->fifo.late says so. What is no offer ends the use of the FIFO.
+// phi_fifo_take (with the lock) files the offers that are there. An offer for which there is no
+// memory stays in the FIFO, and peer->fifo.late says so. A message that is no offer ends the use of
+// the FIFO.
 void phi_fifo_take(struct phi_peer *peer);
 
 #endif

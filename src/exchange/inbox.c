@@ -104,8 +104,8 @@ static int file_message(struct phi_self *self, struct phi_message *message)
     return self->inbox.is_late ? rc : 0;
 }
 
-// Who has not taken what was offered may have forgotten it, with the store, or may have made way
-// for another life, which the store tells.
+// A peer that has not taken our offers may have forgotten them, with the store. Or it may have made
+// way for another life, which the store tells.
 bool phi_self_wanted(const struct phi_self *self, int rank)
 {
     const struct phi_peer *peer = self->table[rank];
@@ -116,10 +116,10 @@ bool phi_self_wanted(const struct phi_self *self, int rank)
              phi_fifo_untaken(peer)));
 }
 
-// How long a store that failed is left alone by who only watches it.
+// A thread that only watches a store leaves it alone for so long after it failed.
 #define WATCH_PAUSE_MS 250
 
-// How long until what there was no memory for is filed again.
+// A message that there was no memory for is filed again after so long.
 #define LATE_PAUSE_MS 10
 
 // Without the lock.
@@ -130,8 +130,8 @@ static int pause_for(struct phi_self *self, int64_t ms, int64_t deadline)
     return rc == -ETIMEDOUT && phi_now() < deadline ? -EINTR : rc;
 }
 
-// Without the lock. A store that fails while it is only watched, lest it forgets, is no failure of
-// whoever waits for something else.
+// Without the lock. A thread that waits for something else only watches the store, lest the store
+// forgets. If the store fails meanwhile, the wait does not fail.
 static int receive_or_sleep(struct phi_self *self, bool awaited, int64_t deadline,
                             struct phi_message *message)
 {
@@ -141,8 +141,8 @@ static int receive_or_sleep(struct phi_self *self, bool awaited, int64_t deadlin
     return pause_for(self, WATCH_PAUSE_MS, deadline);
 }
 
-// Without the lock. The record of a rank that nobody has named changes nothing for who waits: it is
-// filed, and the next message is waited for.
+// Without the lock. The record of a rank that nobody has named changes nothing for the thread that
+// waits: we file it, and wait for the next message.
 static int receive_news(struct phi_self *self, bool awaited, int64_t deadline,
                         struct phi_message *message)
 {
@@ -167,8 +167,8 @@ static int receive(struct phi_self *self, int64_t deadline)
     bool awaited = false;
     for (int rank = 0; rank < self->ranks; rank++) {
         self->inbox.wanted_now[rank] = phi_self_wanted(self, rank);
-        // With a FIFO little comes by the store, and a store that fails may be none of ours: then
-        // it is the deadline that ends the wait.
+        // With a FIFO little comes by the store, and a store that fails may hold no message for us.
+        // Then the deadline ends the wait, not the store's error.
         awaited = awaited || (self->inbox.wanted[rank] > 0 && !phi_fifo_serves(self->table[rank]));
     }
     self->inbox.receiving = true;
@@ -199,7 +199,8 @@ int phi_self_wait(struct phi_self *self, uint64_t seen, int64_t deadline)
     if (self->inbox.receiving)
         return phi_self_follow(self, deadline);
     if (!self->inbox.registered) {
-        // From here on peers ring; what they stored before, the caller sees when it looks again.
+        // From here on peers ring. The caller sees the words that they stored before when it looks
+        // again.
         set_sleeping(self, true);
         phi_self_changed(self);
         return 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What comes from peers through the store, and the sleep of who waits for it. With the lock held;
-// wait gives it up.
+// The inbox takes messages that come from peers through the store, and puts a thread to sleep that
+// waits for them. All functions need the lock; phi_self_wait gives it up.
 #ifndef PHI_EXCHANGE_INBOX_H
 #define PHI_EXCHANGE_INBOX_H
 

@@ -116,8 +116,8 @@ static int make_ready(struct phi_key *key)
     return key->made.channel != NULL && phi_staging_make(key) ? 0 : -ENOMEM;
 }
 
-// What a channel needs is there before we confirm: after both confirms nothing may fail at one end
-// only. 0, or what is reported.
+// have_memory makes what a channel needs, before we confirm: after both confirms nothing may fail
+// at one end only. It returns 0, or an error that it has reported.
 static int have_memory(struct phi_key *key)
 {
     struct phi_peer *peer = key->peer;
@@ -287,7 +287,7 @@ static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **ou
         atomic_init(&channel->live.status, PH_EPEER);
         atomic_init(&channel->live.uses.revoked, 1);
     }
-    // Of a life that is over they may be gone, with the peer that would have to agree.
+    // The flags of a life that is over may be gone, with the peer that would have to agree.
     const uint32_t parts = CONFIRM_PARTS(key->confirm & theirs);
     if ((parts & 1u << PHI_FLAG_BASE) && phi_flag_memory_usable(key->peer) != 0)
         give_flags(channel, parts);
@@ -315,14 +315,16 @@ static bool find_room(struct phi_pending *pending, enum phi_reason found, enum p
     return !pending->blocked;
 }
 
-// Whether the own confirm can be given, and with which reason. *import: to be mapped first.
+// may_confirm says whether this rank can give its confirm, and with which reason. *import is an
+// allocation of the peer that must be mapped first.
 static bool may_confirm(struct phi_pending *pending, struct phi_remote_export **import,
                         enum phi_reason *reason)
 {
     struct phi_key *key = pending->key;
     const uint32_t number = key->agreement.theirs;
     uint64_t theirs;
-    // Who has confirmed has answered before, or does not for this round: looked at first.
+    // A peer that has confirmed has answered before, or does not answer for this round. So we look
+    // at its confirm first.
     bool awaits = phi_flag_memory_awaits(key->peer);
     const bool late = awaits && peer_confirmed(key, &theirs);
     if (phi_key_theirs(key, number) == NULL || awaits)

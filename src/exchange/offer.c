@@ -201,8 +201,9 @@ static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
     buffer.released = buffer.export_ == NULL;
     if (buffer.released && export_id >= peer->imports.seen)
         return -EBADMSG;
-    // What has ended meanwhile, an export or a life of the slot, makes an offer that comes late one
-    // of nothing; but where it names a slot its round may be open, and is ended there.
+    // A late offer may name an export, or a life of the slot, that has ended meanwhile. Such an
+    // offer offers nothing. But if it names a slot, the round of the slot may be open, and we end
+    // the round there.
     if (buffer.released && !names)
         return 0;
     // A buffer must lie inside its allocation, or we would map and write what the peer does not

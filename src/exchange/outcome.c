@@ -60,7 +60,7 @@ static const char *missing(const struct phi_pending *pending)
     }
 }
 
-// Of a peer that is not reached over the net yet: where it would have to reach this rank.
+// If a peer is not reached over the net yet, own_end says where it would have to reach this rank.
 static size_t own_end(const struct phi_pending *pending, char *text, size_t size)
 {
     const struct phi_peer *peer = pending->key->peer;
@@ -75,7 +75,7 @@ static size_t own_end(const struct phi_pending *pending, char *text, size_t size
     return n < (int)size ? (size_t)n : size - 1;
 }
 
-// Of a peer of this node that is not reached yet: why not by the other path.
+// If a peer of this node is not reached yet, beside says why the other path does not serve.
 static void beside(const struct phi_pending *pending, char *text, size_t size)
 {
     const struct phi_peer *peer = pending->key->peer;
@@ -90,7 +90,7 @@ static void beside(const struct phi_pending *pending, char *text, size_t size)
              phi_reason_text(phi_contact_against(peer, net, PHI_KIND_HOST)));
 }
 
-// Of a peer of this node that is not reached: a process that we refused may have been it.
+// If a peer of this node is not reached, a process that we refused may have been that peer.
 static void strangers(const struct phi_pending *pending, char *text, size_t size)
 {
     const struct phi_peer *peer = pending->key->peer;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Two ranks that name roles which do not match wait for each other for ever: who waits asks.
+// Two ranks that name roles which do not match would wait for each other for ever. So a rank that
+// waits asks its peer.
 #include "exchange/roles.h"
 
 #include <errno.h>
@@ -87,8 +88,8 @@ void phi_roles_ask(struct ph_exchange_request *request, const struct phi_pending
         note(request, pending, (uint8_t)answer.a, alone && answer.c == 1);
 }
 
-// Where this rank waits in the operation, in a role that does not match and that the peer has not
-// under way; or NULL.
+// find returns where this rank waits in the operation, in a role that does not match and whose
+// match the peer has not under way; or NULL.
 static const struct phi_pending *find(const struct ph_exchange_request *request,
                                       const struct phi_peer *peer,
                                       const struct phi_node_message *question)
@@ -104,9 +105,9 @@ static const struct phi_pending *find(const struct ph_exchange_request *request,
     return NULL;
 }
 
-// Whether this rank has come to the round that the peer asks from, in the role that matches. The
-// peer sees that, but may not have seen it when it asked; by now this rank may wait in the
-// operation again, some rounds later and in another role.
+// has_come says whether this rank has come, in the role that matches, to the round from which the
+// peer asks. The peer sees that too, but may not have seen it when it asked. By now this rank may
+// wait in the operation again, some rounds later and in another role.
 static bool has_come(const struct phi_peer *peer, const struct phi_node_message *question)
 {
     const uint8_t match = phi_role_opposite((uint8_t)question->b);

@@ -58,7 +58,7 @@ static bool has_channel(const struct phi_pending *pending)
     return false;
 }
 
-// For the channels with a peer that are under way, in any exchange.
+// grow_flags makes flag memory for the channels with a peer that are under way, in any exchange.
 static void grow_flags(struct phi_peer *peer, int64_t deadline)
 {
     uint32_t n = 0;
@@ -122,8 +122,8 @@ static bool is_unregistered(const struct phi_peer *peer, const struct phi_local_
     return !e->sent[peer->rank] && !phi_link_target(peer->to.link, e->id, &target);
 }
 
-// What could not be registered is offered without, for good: both ranks go by what was offered. A
-// link that has ended meanwhile says so itself.
+// An allocation that could not be registered is offered without its registration, for good: both
+// ranks go by what was offered. A link that has ended meanwhile says so itself.
 int phi_hello_register(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n)
 {
     struct phi_self *self = peer->self;

@@ -20,7 +20,7 @@
 #define ATTEMPT_MS 1000
 #define ASK_NS     PHI_MS
 
-// What an answer says in b of the rank that gives it.
+// The end of the rank that answers, as an answer gives it in b.
 enum end {
     END_NONE,
     END_LEFT,
@@ -41,7 +41,7 @@ struct phi_attempt {
 
 // ---- lives
 
-// What is mapped stays until a reap, as closing it could block.
+// A mapped allocation stays until a reap, as closing it could block.
 static void lay_aside(struct phi_peer *peer)
 {
     struct phi_attempt *attempt = peer->trial.attempt;
@@ -131,7 +131,8 @@ static int try(struct phi_self *self, struct phi_attempt *attempt, const uint8_t
                size_t size)
 {
     struct phi_import *import = NULL;
-    // Who claims to own memory of this process is found out when it is mapped in earnest.
+    // A peer may claim as its own what is memory of this process. The attempt does not map that;
+    // the mapping in earnest finds it out.
     int rc = phi_memory_own(self->memory, record, size)
                  ? -EBADMSG
                  : phi_memory_import(self->memory, record, size, -1, &import);
@@ -156,7 +157,7 @@ static void *run(void *opaque)
     return NULL;
 }
 
-// One at a time: whoever finds it busy is asked again.
+// One attempt maps at a time. A peer whose question finds the thread busy asks again.
 static void begin(struct phi_self *self, struct phi_attempt *attempt,
                   const struct phi_node_message *request)
 {
@@ -306,7 +307,8 @@ static int64_t earlier(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-// Until when to ask again and again; past: once, as whoever calls has other things to do as well.
+// quick_until returns until when this rank asks again and again. After that it asks once per call,
+// as the caller has other things to do as well.
 static int64_t quick_until(struct phi_peer *peer)
 {
     struct phi_self *self = peer->self;

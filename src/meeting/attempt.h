@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whether ipc serves two devices of one node where no record says (phi_path_doubt): each rank maps
-// the other's probe allocation once, before the pair has a path, and both go by both outcomes.
-// Neither writes there.
+// An attempt finds out whether ipc serves two devices of one node, if no record says so
+// (phi_path_doubt). Each rank maps the other's probe allocation once, before the pair has a path.
+// Both ranks go by both outcomes. Neither writes there.
 //
-// Nobody waits for the other's application. Who comes first asks the other's service thread
-// (PHI_NODE_ATTEMPT), which has a thread of its own map the allocation that came with the question:
-// a driver's call may block behind others of the process, and the service thread must not. Asked
-// again, it answers with the outcome. An outcome is of two lives, and never changes: whoever knows
-// both knows what the other one knows, or will. docs/protocols.md has the rules.
+// No rank waits for the other's application. The rank that comes first asks the other's service
+// thread (PHI_NODE_ATTEMPT). The service thread has a thread of its own map the allocation that
+// came with the question: a driver's call may block behind others of the process, and the service
+// thread must not block. Asked again, the service thread answers with the outcome. An outcome
+// belongs to two lives and never changes: a rank that knows both outcomes knows what the other rank
+// knows, or will know. docs/protocols.md has the rules.
 #ifndef PHI_MEETING_ATTEMPT_H
 #define PHI_MEETING_ATTEMPT_H
 

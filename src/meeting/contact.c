@@ -62,7 +62,7 @@ void phi_contact_close(struct phi_contact *c)
             close(*fd);
 }
 
-// What both ranks must have alike, as the answer to hello says.
+// compare checks the settings that both ranks must have alike, as the answer to hello gives them.
 static int compare(const struct phi_peer *peer, const struct phi_node_message *answer)
 {
     const struct phi_self *self = peer->self;
@@ -88,7 +88,7 @@ static int other_version(const struct phi_peer *peer, const struct phi_capabilit
                     peer->rank, version, PHI_NODE_VERSION, theirs->pid, theirs->host);
 }
 
-// What the peer lacks itself, for the moment, is asked for again: -EAGAIN.
+// If the peer lacks descriptors or memory for the moment, we ask again: -EAGAIN.
 static int status_of(const struct phi_node_message *answer)
 {
     const int status = answer->status;

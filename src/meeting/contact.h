@@ -11,7 +11,7 @@ struct phi_capabilities;
 struct phi_peer;
 struct phi_segment;
 
-// What a contact has brought: descriptors, -1 where there is none.
+// The descriptors that a contact has brought; -1: there is none.
 struct phi_contact {
     int socket, wake_fd, segment_fd, pidfd;
     bool far; // ipc does not serve the two

@@ -287,9 +287,9 @@ static int open_link(struct phi_peer *peer)
     return rc;
 }
 
-// How often a peer is asked for its process, where what keeps it from answering may pass. A life
-// that is over answers never; over the net it is no fault of data where no process is found, as a
-// link that has ended touches nothing any more.
+// This many times we ask a peer for its process, where the reason that keeps it from answering may
+// pass. A life that is over never answers. Over the net it is no fault of data if no process is
+// found, as a link that has ended touches nothing any more.
 #define PROCESS_TRIES 5
 
 // A process of this node that exits may leave children that hold its connections open. Gives up the

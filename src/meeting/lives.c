@@ -90,8 +90,8 @@ void phi_peer_free(struct phi_peer *peer)
     free(peer);
 }
 
-// What a life told us before it was ever connected to: its numbers and ids mean other things in the
-// next one.
+// forget drops what a life told us before we ever connected to it: its numbers and ids mean other
+// things in the next life.
 static void forget(struct phi_peer *peer)
 {
     size_t cursor = 0;
@@ -166,8 +166,9 @@ void phi_peer_renew(struct phi_peer *peer)
         take_record(peer, peer->life.newer, &peer->life.newer_theirs);
     } else if (peer->end.code != PH_EABORTED && peer->end.code != PH_EFENCED &&
                phi_expel_over(peer) && peer->end.released) {
-        // Not before: a former process may still write, or our streams touch what it shares. And
-        // never where it is this rank's own life that is over.
+        // A later life is not met before: a former process may still write, or our streams may
+        // touch the memory that it shares. A later life is never met if this rank's own life is
+        // over.
         replace(peer);
     }
 }
@@ -194,8 +195,9 @@ void phi_peer_record(struct phi_peer *peer, uint64_t incarnation,
 // How soon to look again at a life that a thread, or a stream, is not done with.
 #define AGAIN_MS 10
 
-// Whether a thread has given up the lock and comes back to it, or a release of ours names it. Who
-// connects, sends, asks or maps has a key of it in an exchange.
+// is_visited says whether a thread has given up the lock and comes back to this life, or a release
+// of ours names the life. A thread that connects, sends, asks or maps has a key of the life in an
+// exchange.
 static bool is_visited(const struct phi_peer *peer)
 {
     size_t cursor = 0;

@@ -22,15 +22,15 @@ void phi_peer_record(struct phi_peer *peer, uint64_t incarnation,
 // this entry, if it can.
 void phi_peer_renew(struct phi_peer *peer);
 
-// What is left of a life that another one has replaced, on self->former. Its descriptors are
-// closed once no thread is at work with it, the rest is freed once no handle of the application is
-// left on its channels either: a call on one looks at the words, and may take what that life sent.
-// Where a device knows the memory its closer has to end it, behind which others cannot launch: that
-// is left to phi_lives_reap (and to the tick, where PEERHOP_REAP=idle).
+// self->former lists the remains of lives that another life has replaced. We close a life's
+// descriptors once no thread is at work with it. We free the rest once the application has no
+// handle on its channels either: a call on such a channel looks at the words, and may take what
+// that life sent. If a device knows the memory, closing has to end that, and others cannot launch
+// until it is done. Such closing is left to phi_lives_reap (and to the tick, if PEERHOP_REAP=idle).
 //
-// tick (takes the lock) frees what it can, of one life; returns when to call it again, as
-// phi_release_tick. reap (with the lock, given up in between) frees all that it can, as phi_reap
-// says.
+// phi_lives_tick (takes the lock) frees what it can, of one life. It returns when to call it again,
+// as phi_release_tick does. phi_lives_reap (with the lock, given up in between) frees all that it
+// can, as phi_reap says.
 int phi_lives_tick(struct phi_self *self);
 bool phi_lives_reap(struct phi_self *self, bool blocking);
 

@@ -85,8 +85,8 @@ static int call(struct phi_peer *peer, struct phi_node_message *request,
 
 #define ASK_AGAIN_MS 20
 
-// The same, again where no answer came in time: a process, or a device, that is busy there says
-// nothing of the path. Until the deadline, or the end of the peer or of this rank.
+// ask_again calls again where no answer came in time: a process, or a device, that is busy there
+// says nothing of the path. It stops at the deadline, or at the end of the peer or of this rank.
 static int ask_again(struct phi_peer *peer, struct phi_node_message *request,
                      struct phi_node_message *answer, int *fd, int64_t deadline)
 {
@@ -151,7 +151,8 @@ static enum phi_reason probe(struct phi_peer *peer, int64_t deadline)
     return rc ? reason_of(rc) : PHI_REASON_NONE;
 }
 
-// Whether an attempt was cut short by the caller's own deadline: then it says nothing of the path.
+// cut_short says whether the caller's own deadline cut an attempt short. Such an attempt says
+// nothing of the path.
 static bool cut_short(enum phi_reason reason, int64_t deadline)
 {
     return (reason == PHI_REASON_PROBE_DEADLINE || reason == PHI_REASON_DESCRIPTOR) &&

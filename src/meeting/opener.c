@@ -47,7 +47,7 @@ static void *opener_main(void *opaque)
     self->net.way = way;
     self->net.net = net;
     self->net.failed = rc == PH_ENOPATH;
-    // What was too slow has not been judged: the machine may be very busy just now.
+    // A provider that was too slow has not been judged: the machine may be very busy just now.
     self->net.error = self->net.failed ? 0 : rc == -ETIMEDOUT ? -EAGAIN : rc;
     self->net.opening = false;
     phi_self_changed(self);
@@ -73,7 +73,7 @@ int phi_opener_net(struct phi_self *self, int64_t deadline)
     if (self->net.opening)
         return -EAGAIN; // who began it waits
     start(self);
-    // Where this rank ends the caller says so.
+    // The loop stops when this rank ends; the caller says so.
     while (self->net.opening && !self->end.aborted && !self->end.fenced && !self->end.leaving)
         if (phi_self_follow(self, deadline) == -ETIMEDOUT)
             return -EAGAIN;

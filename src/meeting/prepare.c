@@ -25,10 +25,10 @@
 // How long a peer that refused to be connected to is left alone.
 #define RETRY_MS 100
 
-// Who has not answered for so long is said to be mute.
+// A peer that has not answered for so long counts as mute.
 #define MUTE_MS 100
 
-// What is wrong with it was said already; here, whose it is.
+// The segment's fault was reported already. This adds whose segment it is.
 static int fail_segment(const struct phi_peer *peer, int rc)
 {
     char why[256];
@@ -86,8 +86,8 @@ static void end_life(struct phi_peer *peer, int code)
     peer->end.gone = true;
 }
 
-// What the contact says of the peer's end: what it answers, or that a process that has answered
-// does not listen any more.
+// end_of returns the peer's end as the contact shows it: the end that the peer answered, or
+// PH_EPEER if a process that has answered before does not listen any more.
 static int end_of(const struct phi_peer *peer, int rc)
 {
     if (phi_attempt_end(peer))
@@ -95,8 +95,8 @@ static int end_of(const struct phi_peer *peer, int rc)
     return (rc == -ECONNREFUSED || rc == -ENOENT) && phi_attempt_answered(peer) ? PH_EPEER : 0;
 }
 
-// What it answered, or did not, to who asked it at that time. One who had no time to wait for an
-// answer learns nothing.
+// note_silence notes whether the peer answered a question of the time `asked`. A caller that had no
+// time to wait for an answer learns nothing.
 static void note_silence(struct phi_peer *peer, int rc, int64_t asked)
 {
     if (rc != -ETIMEDOUT)
@@ -107,12 +107,12 @@ static void note_silence(struct phi_peer *peer, int rc, int64_t asked)
 
 static int fail_contact(struct phi_peer *peer, int rc, const char *socket)
 {
-    // -EAGAIN: its backlog is full for the moment, of whoever knocks there; or it has not tried yet
-    // whether ipc serves. -ETIMEDOUT: it is stopped, or has no core.
+    // -EAGAIN: the peer's backlog is full for the moment, whoever knocks there; or the peer has not
+    // tried yet whether ipc serves. -ETIMEDOUT: the peer is stopped, or has no core.
     if (rc == -ECONNREFUSED || rc == -ENOENT || rc == -ECONNRESET || rc == -ESTALE ||
         rc == -EAGAIN || rc == -ETIMEDOUT) {
-        // Perhaps a former life's record: a newer one may come. Or the peer has still to part with
-        // a former life of ours.
+        // The record may be a former life's: a newer one may come. Or the peer has still to part
+        // with a former life of ours.
         peer->contact.refused = true;
         peer->contact.retry = phi_deadline(RETRY_MS);
         return 0;
@@ -138,8 +138,8 @@ static void finish(struct phi_peer *peer, struct phi_contact *c)
     phi_self_changed(peer->self);
 }
 
-// Who waits for the hello of a peer to which a socket leads sees its end there. With the lock,
-// given up in between.
+// While we wait for a peer's hello over the net, we ask its socket whether it lives: an exited
+// process never sends a hello. With the lock, given up in between.
 static void look(struct phi_peer *peer, int64_t deadline)
 {
     struct phi_capabilities theirs = peer->theirs;
@@ -161,7 +161,7 @@ static void look(struct phi_peer *peer, int64_t deadline)
 
 static int prepare_net(struct phi_peer *peer, int64_t deadline)
 {
-    // Not before the first hello, which would be late by it.
+    // We do not look before the first hello is sent, as that would delay it.
     if (peer->to.link != NULL && phi_attempt_against(peer) != PHI_REASON_NONE)
         look(peer, deadline);
     return phi_contact_by_net(peer) && phi_contact_due(peer) ? phi_hello_prepare(peer, deadline)
@@ -233,7 +233,8 @@ int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
     int rc = phi_contact_make(peer, &theirs, &c, deadline);
     pthread_mutex_lock(&self->lock);
     note_silence(peer, rc, now);
-    // Who lives listens, and did before its record came: for this life that stays so.
+    // A live process listens, and listened before it published its record. So a refused connection
+    // stays refused for this life.
     peer->contact.shut = c.socket < 0 && (rc == -ECONNREFUSED || rc == -ENOENT);
     rc = conclude(peer, rc, &c);
     if (peer->contact.shut && peer->state == PHI_PEER_KNOWN)

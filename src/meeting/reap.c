@@ -10,7 +10,7 @@
 #include "peer/wake.h"
 #include "release/imports.h"
 
-// What follows returns whether something was left that can block, for want of `blocking`.
+// Each function below returns whether it left something that can block because `blocking` is false.
 static bool reap_peer(struct phi_peer *peer, bool blocking)
 {
     struct phi_imports_look look = {.idle = true, .blocking = blocking};

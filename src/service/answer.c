@@ -28,11 +28,12 @@
 #include "semaphore/segment.h"
 #include "service/status.h"
 
-// The service thread serves others, too, and who asks does so again.
+// The service thread serves others, too, so it looks at a probe for no longer than this. The
+// process that asks does so again.
 #define VERIFY_DEADLINE_MS 500
 
-// Whether this rank is (or was last) connected to another life of the peer: the caller waits until
-// that one is over.
+// other_life says whether this rank is (or was last) connected to another life of the peer. If so,
+// the caller waits until that life is over.
 static bool other_life(const struct phi_peer *peer, uint64_t incarnation)
 {
     return (peer->state == PHI_PEER_READY || peer->state == PHI_PEER_BROKEN) &&
@@ -64,7 +65,7 @@ static int answer_hello(struct phi_self *self, struct phi_asker *asker,
     return 0;
 }
 
-// Who asks need not be a rank: it learns how this one does, and gets no descriptor.
+// The process that asks need not be a rank. It learns how this rank does, and gets no descriptor.
 static int answer_status(struct phi_self *self, struct phi_status_ages *ages,
                          const struct phi_node_message *request, struct phi_node_message *answer)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What this rank's service thread answers to the requests of peer/node.h, whatever way they came.
+// This rank's service thread answers the requests of peer/node.h, whatever way they came.
 #ifndef PHI_SERVICE_ANSWER_H
 #define PHI_SERVICE_ANSWER_H
 
@@ -9,7 +9,7 @@ struct phi_node_message;
 struct phi_self;
 struct phi_status_ages;
 
-// Who asks, as it proved by its hello.
+// The process that asks, as it proved by its hello.
 struct phi_asker {
     int rank; // -1: has not said hello
     uint64_t incarnation;

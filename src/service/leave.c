@@ -28,7 +28,8 @@ static void notify(struct phi_peer *peer)
     phi_peer_ring(peer);
 }
 
-// What was said to be drained is not used again, also where destroy must be tried once more.
+// We have said that this rank's use of the peer's memory is drained. So no channel is used again,
+// even if destroy must be tried once more.
 static void shut(struct phi_peer *peer)
 {
     for (struct ph_channel *channel = peer->channels.first; channel != NULL;
@@ -56,7 +57,7 @@ static void say_state(struct phi_self *self, uint32_t state, bool is_drained)
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-// Who may still touch our buffers; NULL: nobody.
+// undrained returns a peer that may still touch our buffers; NULL: there is none.
 static struct phi_peer *undrained(struct phi_self *self)
 {
     for (int rank = 0; rank < self->ranks; rank++) {
@@ -109,7 +110,7 @@ static int finish(struct phi_self *self, int64_t deadline)
     pthread_mutex_unlock(&self->lock);
     if (rc)
         return rc;
-    // What was posted must be there before we say that nothing more comes.
+    // Everything that we posted must be delivered before we say that nothing more comes.
     int rank = -1;
     if (self->net.net != NULL && (rc = phi_net_settle(self->net.net, deadline, &rank)))
         return phi_fail(self->report, rc,
@@ -130,8 +131,9 @@ static void look_for_mismatches(struct phi_self *self)
 
 int phi_leave(struct phi_self *self, int64_t deadline)
 {
-    // Who destroys needs nothing of a pair that has ended, or ends meanwhile. It says so before its
-    // own operations are finished: they may wait for a peer that waits for this in the same way.
+    // A rank that destroys its context needs nothing of a pair that has ended, or ends meanwhile.
+    // It says so before its own operations are finished: they may wait for a peer that waits for
+    // this statement in the same way.
     pthread_mutex_lock(&self->lock);
     self->end.destroying = true;
     phi_untold_none(self);
@@ -143,7 +145,7 @@ int phi_leave(struct phi_self *self, int64_t deadline)
     if (rc == 0) {
         look_for_mismatches(self);
         self->end.leaving = true;
-        // Who has aborted says so to the end: a peer may not have looked yet.
+        // A rank that has aborted says so to the end: a peer may not have looked yet.
         say_state(self, PHI_SIDE_LEAVING | (self->end.aborted ? PHI_SIDE_ABORTED : 0), true);
         rc = wait_for_drain(self, deadline);
     }

@@ -59,7 +59,8 @@ struct phi_service {
 
 static void close_connection(struct phi_service *service, uint32_t index)
 {
-    // By hand: a forked child may hold a copy of the descriptor, and with it the entry.
+    // We remove the entry by hand: a forked child may hold a copy of the descriptor, and the entry
+    // would stay with the copy.
     epoll_ctl(service->self->serving.events.epoll, EPOLL_CTL_DEL, service->connections[index].fd,
               NULL);
     close(service->connections[index].fd);
@@ -101,7 +102,8 @@ static void accept_one(struct phi_service *service)
     if (ours)
         connection = free_connection(service, &index);
     if (connection == NULL) {
-        // Told at each power of two: whoever knocks without end does not fill the log.
+        // The log is told at each power of two, so that a process that knocks without end does not
+        // fill it.
         uint32_t n = ++service->refused;
         atomic_fetch_add(&service->self->serving.strangers, !ours);
         if ((n & (n - 1)) == 0)
@@ -144,7 +146,7 @@ static void end_of_link(struct phi_peer *peer)
     struct phi_self *self = peer->self;
     char why[PHI_HELLO_WHY];
     phi_peer_look(peer);
-    // Of one that has left, or was expelled, that was told where it became known.
+    // If the peer has left, or was expelled, the log said so where it became known.
     if (peer->state != PHI_PEER_BROKEN && phi_hello_why(peer, why, sizeof why))
         phi_log(self->report, PH_LOG_WARN, "the link to rank %d (process %u on %s) has ended: %s",
                 peer->rank, peer->theirs.pid, peer->theirs.host, why);
@@ -268,8 +270,9 @@ static void end_of_peer(struct phi_service *service, enum phi_source source, str
             connection->asker.incarnation == peer->incarnation)
             close_connection(service, i);
     }
-    // The end of a process is what its pidfd says: then its descriptors, and so its GPU work, are
-    // gone. Without a pidfd (another PID namespace) the end of the connection stands for it.
+    // The pidfd tells the end of a process: then its descriptors, and so its GPU work, are gone.
+    // Without a pidfd (another PID namespace) the end of the connection stands for the end of the
+    // process.
     if (source == PHI_SOURCE_PIDFD || peer->to.pidfd < 0 || left)
         phi_peer_over(peer);
     else if (peer->end.parted)
@@ -369,7 +372,7 @@ static void *run(void *opaque)
     int64_t refresh = phi_now() + period, beat = PHI_FOREVER;
     while (!atomic_load(&service->stop)) {
         struct epoll_event events[16];
-        // With nobody connected nothing but the refresh wakes an idle process.
+        // While no peer is connected only the refresh wakes an idle process.
         int timeout = phi_remaining_ms(beat < refresh ? beat : refresh);
         int soon = phi_soon(phi_release_tick(self), phi_lives_tick(self));
         timeout = release_broken(self) ? 1 : soon >= 0 && soon < timeout ? soon : timeout;

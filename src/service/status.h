@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a rank tells of itself to who asks from outside (peerhop-info --job): the answers to
-// PHI_NODE_ABOUT and PHI_NODE_STATUS.
+// A rank tells its status to a process that asks from outside (peerhop-info --job). The answers are
+// those to PHI_NODE_ABOUT and PHI_NODE_STATUS.
 //
 // Ages cost the data path nothing: at its heartbeats the service thread remembers which operation
 // stands at the head of each stream, and since when it has seen it there. So an age is at least so
@@ -24,8 +24,8 @@ enum {
     PHI_STATUS_JOB = 104,   // a name of 100 bytes, ended by 0
 };
 
-// Whose socket a process of the same user has found. It is not told the nonce, which says that who
-// asks has read the store.
+// The rank whose socket a process of the same user has found. The process is not told the nonce: a
+// process that names the nonce has read the store.
 struct phi_about {
     char job[PHI_STATUS_JOB];
     uint64_t epoch, incarnation;

@@ -8,7 +8,7 @@
 #include "peer/self.h"
 #include "release/release.h"
 
-// Whether an exchange that is not finished has a buffer there.
+// exchanges says whether an unfinished exchange has a buffer in the allocation at `base`.
 static bool exchanges(const struct phi_self *self, uint64_t base)
 {
     for (const struct ph_exchange_request *r = self->exchanges.first; r != NULL; r = r->next)

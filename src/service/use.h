@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whether memory of the application is in use.
+// Tells whether memory of the application is in use.
 #ifndef PHI_SERVICE_USE_H
 #define PHI_SERVICE_USE_H
 
