@@ -152,8 +152,8 @@ static int reserve_slots(const struct phi_segment *segment, uint32_t from, uint3
     return rc;
 }
 
-// upto is where the piece ends that has the last of so many.
-static uint32_t upto(const struct phi_segment *segment, uint32_t count)
+// past is where the piece ends that has the last of so many.
+static uint32_t past(const struct phi_segment *segment, uint32_t count)
 {
     uint32_t end = (count + PIECE - 1) / PIECE * PIECE;
 
@@ -168,14 +168,14 @@ int phi_segment_reserve(struct phi_report *report, struct phi_segment *segment, 
     if (segment->fd < 0) // of a mirror, as of any private memory, nothing is promised
         return 0;
     if (lines > segment->lines_there) {
-        rc = reserve_lines(segment, segment->lines_there, upto(segment, lines));
+        rc = reserve_lines(segment, segment->lines_there, past(segment, lines));
         if (!rc)
-            segment->lines_there = upto(segment, lines);
+            segment->lines_there = past(segment, lines);
     }
     if (!rc && slots > segment->slots_there) {
-        rc = reserve_slots(segment, segment->slots_there, upto(segment, slots));
+        rc = reserve_slots(segment, segment->slots_there, past(segment, slots));
         if (!rc)
-            segment->slots_there = upto(segment, slots);
+            segment->slots_there = past(segment, slots);
     }
     if (rc)
         return phi_fail(report, -ENOMEM, "a segment gets no memory for more channels: %s",

@@ -80,8 +80,10 @@ def words_of(page, node):
 
 
 def finish(shell):
+    """Two namespaces are of one machine, and ranks warn that ipc does not join them: real nodes say no such thing."""
     output, _ = shell.communicate(timeout=SECONDS)
-    return shell.returncode, output
+    lines = output.splitlines(keepends=True)
+    return shell.returncode, ''.join(line for line in lines if 'by its record on this node, is reached over the net' not in line)
 
 
 def try_page(page, nodes):
