@@ -27,9 +27,10 @@ void phi_peer_end_use(struct phi_peer *peer, int code)
     peer->end.code = code;
     atomic_store(&peer->end.known, true);
     if (peer->self->end.destroying)
-        phi_peer_told(peer); // as of those that had ended before: see service/leave.c
-    // The status first: who is refused because of `revoked` finds there why. A channel that has
-    // ended alone says so for ever, unless this rank is fenced, which each call has to tell.
+        phi_peer_told(peer); // as for the peers that had ended before: see service/leave.c
+    // The status comes first: a call that is refused because of `revoked` finds the reason there. A
+    // channel that has ended alone says so for ever, unless this rank is fenced, which each call
+    // has to tell.
     for (struct ph_channel *channel = peer->channels.first; channel != NULL;
          channel = channel->kept.next)
         if (channel->kept.abort.code == 0 || code == PH_EFENCED)
@@ -43,9 +44,9 @@ void phi_peer_end_use(struct phi_peer *peer, int code)
 
 void phi_peer_break(struct phi_peer *peer, int code)
 {
-    // Before the status: when the application knows that it is over, and uses its buffers for
-    // something else, the peer cannot read that and call it a success. Of what is shared the peer
-    // sees by `told` that it may have.
+    // We cut the link before we set the status. Once the application knows of the end, it may use
+    // its buffers for something else; the peer must not read that and call it a success. Where
+    // memory is shared, the peer sees by `told` that it may have done so.
     if (peer->to.link != NULL)
         phi_link_cut(peer->to.link);
     if (peer->state != PHI_PEER_BROKEN)
@@ -54,8 +55,8 @@ void phi_peer_break(struct phi_peer *peer, int code)
 
 void phi_self_break(struct phi_self *self, int code)
 {
-    // All links first: who is told by the channel of one peer may have given another one the same
-    // buffer.
+    // We cut all links first: an application that hears of the end by the channel of one peer may
+    // have given another peer the same buffer.
     for (int rank = 0; rank < self->ranks; rank++) {
         const struct phi_peer *peer = self->table[rank];
         if (peer != NULL && peer->state >= PHI_PEER_READY && peer->to.link != NULL)
@@ -67,7 +68,7 @@ void phi_self_break(struct phi_self *self, int code)
     phi_loopback_break(self, code);
 }
 
-// Whether, of a pair that has ended, the application of this side may know nothing, and use its
+// Returns whether the application of a side may not know that the pair has ended, and so use its
 // buffers.
 static bool is_unknowing(const struct phi_side *side)
 {
@@ -100,10 +101,10 @@ void phi_peer_over(struct phi_peer *peer)
     phi_mailbox_wake(peer->self->mailbox);
 }
 
-// Its context is no more, and so nobody of its process moves host memory for it. Its device may
-// still copy until all of the process's descriptors are closed. They are where its pidfd says that
-// it has exited; or where the process goes on as a later life of the rank: that is another program,
-// which it has executed.
+// The peer's context is no more, so nobody of its process moves host memory for it. Its device may
+// still copy until all of the process's descriptors are closed. They are closed if its pidfd says
+// that it has exited, or if the process goes on as a later life of the rank: then it has executed
+// another program.
 void phi_peer_parted(struct phi_peer *peer)
 {
     if (!peer->theirs.device ||
@@ -112,9 +113,9 @@ void phi_peer_parted(struct phi_peer *peer)
         phi_peer_over(peer);
 }
 
-// Whether the process may be about to exit: its sockets are closed and its service thread is no
-// more, while its device may still copy. What waits for it goes on when its pidfd says that it is
-// gone. A process that lives and has only lost its connection beats again.
+// Returns whether the process may be about to exit: its sockets are closed and its service thread
+// is no more, while its device may still copy. Work that waits for the process goes on when its
+// pidfd says that it is gone. A process that lives and has only lost its connection beats again.
 bool phi_peer_ending(const struct phi_peer *peer)
 {
     if (!peer->end.ending || peer->end.gone || peer->end.expelled)
@@ -123,14 +124,15 @@ bool phi_peer_ending(const struct phi_peer *peer)
     return atomic_load(&theirs->beat) == peer->end.last_beat && atomic_load(&theirs->drained) == 0;
 }
 
-// Lets the own waits of a channel go on: adds the bits that they wait for. Never the peer's bits:
-// both ends look at a word, and a READY that a live peer has not posted would let its copies, or
-// the other end's held ones, run. A later post of an own stream replaces the word, so this is done
-// again and again. hold: but for the waits of which a copy into the peer's buffer would follow.
+// Lets the own waits of a channel go on: adds the bits that they wait for. It never adds the peer's
+// bits: both ends look at a word, and a READY that a live peer has not posted would let its copies,
+// or the other end's held ones, run. A later post of an own stream replaces the word, so this is
+// done again and again. hold: except the waits that a copy into the peer's buffer would follow.
 static void release_channel(struct ph_channel *channel, bool hold)
 {
-    // `broken` before the words: a wait that ends by them finds it set and copies nothing, where it
-    // can look. Not where a wait is held: a kernel's would end by it.
+    // We set `broken` before the words: a wait that ends by a word finds `broken` set and copies
+    // nothing, where it can look. We do not set `broken` where a wait is held, because a kernel's
+    // wait would end by it.
     if (!hold)
         atomic_store(&channel->fixed.own.line->broken, 1);
     phi_flags_end(channel); // held or not: nothing is copied behind it
@@ -164,7 +166,8 @@ bool phi_peer_release(struct phi_peer *peer)
     return true;
 }
 
-// Whether our application does not know of the end, and the peer, which may live, goes by that.
+// Returns whether our application does not know of the end while the peer, which may live, acts on
+// that.
 static bool is_untold(const struct phi_peer *peer)
 {
     return peer->state == PHI_PEER_BROKEN && peer->segment != NULL && !peer->end.gone &&

@@ -18,26 +18,28 @@ void phi_self_break(struct phi_self *self, int code); // ... of all that are con
 // its pidfd, where there is one, says that it is gone, or it shows that it lives.
 void phi_peer_lost(struct phi_peer *peer);
 
-// phi_peer_ending: whether that is still open. It needs no look but at a heartbeat: what else tells
-// wakes the service thread.
+// phi_peer_ending returns whether a lost peer has neither exited nor shown that it lives. We only
+// need to look for a heartbeat: every other sign wakes the service thread.
 bool phi_peer_ending(const struct phi_peer *peer);
 
-// phi_peer_over: the process is gone, or moves nothing any more. parted: nobody is left at the
-// other end of what rings at the peer, which its context has until it is destroyed, its process
-// exits, or executes another program; it is over then where that can be told.
+// phi_peer_over: the process is gone, or moves nothing any more. phi_peer_parted: nobody is left at
+// the other end of the descriptor that rings at the peer. The peer's context has that end until the
+// context is destroyed, or its process exits or executes another program. The peer is over then
+// where that can be told.
 void phi_peer_over(struct phi_peer *peer);
 void phi_peer_parted(struct phi_peer *peer);
 
-// phi_peer_release sets `broken` and adds the bits that own streams wait for to the words of the
-// channels, so that they go on; what goes on may post over a release, so it is called again every
-// millisecond, but of one that may be ending, until it returns true: no stream of ours touches
-// anything of the peer any more.
+// phi_peer_release sets `broken`, and adds the bits that own streams wait for to the words of the
+// channels, so that the streams go on. A stream that goes on may post over such a bit. So this is
+// called again every millisecond until it returns true: then no stream of ours touches anything of
+// the peer any more. For a peer that may be ending it is not called every millisecond.
 bool phi_peer_release(struct phi_peer *peer);
 
-// Of a pair that has ended, and of whose end our application does not know (docs/protocols.md, "Who
-// tells"). phi_peer_holds: whether the peer may hold its streams until it does: it may live, and
-// neither leaves nor has said that nothing touches what is shared. phi_peer_is_held: whether ours,
-// of which something is left, are held until the peer's application knows.
+// The pair has ended, and our application does not know of it (docs/protocols.md, "Who tells").
+// phi_peer_holds returns whether the peer may hold its streams until our application knows: the
+// peer may live, and neither leaves nor has said that nothing touches what is shared.
+// phi_peer_is_held returns whether our streams, if some are left, are held until the peer's
+// application knows.
 bool phi_peer_holds(const struct phi_peer *peer);
 bool phi_peer_is_held(const struct phi_peer *peer);
 
@@ -50,7 +52,7 @@ void phi_peer_revoke(struct phi_peer *peer);
 // phi_peer_end_use makes the peer BROKEN, and ends the use of its channels.
 void phi_peer_end_use(struct phi_peer *peer, int code);
 
-// phi_peer_drained: whether no stream of ours touches a channel of the peer; else `why`.
+// phi_peer_drained returns whether no stream of ours touches a channel of the peer; else `why`.
 bool phi_peer_drained(struct phi_peer *peer, char *why, size_t size);
 
 #endif

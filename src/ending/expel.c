@@ -46,7 +46,8 @@ static void tell(struct phi_peer *peer, int rank, uint64_t life)
     phi_peer_message(peer, PHI_NODE_EXPELLED, &message);
     message.a = (uint64_t)rank;
     message.b = life;
-    // Who does not read gets no more: it learns it from the segment or the store.
+    // A peer that does not read gets no more messages. It learns of the expulsion from the segment
+    // or the store.
     phi_peer_tell(peer, &message);
 }
 
@@ -108,7 +109,7 @@ void phi_expel_file(struct phi_self *self, int rank, uint64_t life)
         peer->life.newer = 0;
     if (peer->incarnation == life)
         phi_expel_settle(peer);
-    tell_all(self, rank, life); // those that are connected to it and not to who expelled it
+    tell_all(self, rank, life); // for ranks connected to it and not to the one that expelled it
     phi_self_changed(self);
 }
 
@@ -180,10 +181,10 @@ int phi_fence_fail(struct phi_self *self)
                     self->rank, (unsigned long long)self->incarnation, self->end.fenced_why);
 }
 
-// Whether nothing of the peer's process touches what we shared with it. One that never mapped the
-// segment has mapped nothing else: it takes no round before, and then sees what was released. One
-// that maps it between this look and our store of `released` is seen by a later look: CLOSED waits
-// for it.
+// Returns whether nothing of the peer's process touches what we shared with it. A process that
+// never mapped the segment has mapped nothing else: it takes no round before, and then sees what
+// was released. A process that maps the segment between this look and our store of `released` is
+// seen by a later look: CLOSED waits for it.
 bool phi_release_over(const struct phi_peer *peer)
 {
     return peer->segment == NULL || atomic_load(&phi_peer_theirs(peer)->mapped) == 0 ||

@@ -32,20 +32,20 @@ void phi_expel_tell(struct phi_peer *peer);
 void phi_expel_look(struct phi_peer *peer);
 void phi_expel_look_all(struct phi_self *self);
 
-// phi_expel_over: whether nothing of a broken life's process touches what it shared with us: it
-// exited, or it was expelled and has acknowledged.
+// phi_expel_over returns whether nothing of a broken life's process touches what it shared with us:
+// it exited, or it was expelled and has acknowledged.
 bool phi_expel_over(const struct phi_peer *peer);
 
 // phi_fence ends the use of every channel of this rank: its life is over in the eyes of the others.
 void phi_fence(struct phi_self *self, const char *why);
 
-// phi_fence_told: the application is told now, by whatever call, and so of every pair: it need not
-// make another one before it destroys the context. fence_fail returns PH_EFENCED with its sentence,
-// and tells.
+// phi_fence_told notes that the application is told now, by whatever call, and so of every pair.
+// The application need not make another call before it destroys the context. phi_fence_fail returns
+// PH_EFENCED with its sentence, and does the same.
 void phi_fence_told(struct phi_self *self);
 int phi_fence_fail(struct phi_self *self);
 
-// phi_release_over: whether nothing of the peer's process touches what we shared with it.
+// phi_release_over returns whether nothing of the peer's process touches what we shared with it.
 bool phi_release_over(const struct phi_peer *peer);
 
 #endif

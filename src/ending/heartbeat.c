@@ -49,7 +49,7 @@ static void fall_silent(struct phi_peer *peer, int64_t now)
 static void watch_one(struct phi_peer *peer, int64_t now)
 {
     struct phi_side *theirs = phi_peer_theirs(peer);
-    // Before it has mapped the segment it cannot beat in it.
+    // A peer that has not mapped the segment cannot beat in it.
     if (atomic_load_explicit(&theirs->mapped, memory_order_relaxed) == 0)
         return;
     uint64_t beat = atomic_load_explicit(&theirs->beat, memory_order_relaxed);
@@ -66,7 +66,7 @@ static void watch_one(struct phi_peer *peer, int64_t now)
         fall_silent(peer, now);
 }
 
-// Whether the peer is to be beaten for: connected, and not over.
+// Returns whether we have to beat for the peer: it is connected, and not over.
 static bool tick_one(struct phi_peer *peer, int64_t now)
 {
     if (peer->segment == NULL || peer->end.gone ||

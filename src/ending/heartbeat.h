@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Heartbeats: each rank's service thread counts up a word in every segment it has mapped, and looks
-// at the peers' words. Who is silent is only SUSPECT: a stopped process's device may still write,
-// so nothing of it is released or reused. Two stores and two loads for each peer and period; the
-// data path knows nothing of it.
+// at the peers' words. A silent peer is only SUSPECT: the device of a stopped process may still
+// write, so nothing of it is released or reused. A beat is two stores and two loads for each peer
+// and period; the data path knows nothing of it.
 //
 // The clock is CLOCK_MONOTONIC, as everywhere: it stands still while the machine is suspended, so
 // that nobody grows silent by it (CLOCK_BOOTTIME would make everybody suspect everybody after it).
@@ -38,11 +38,11 @@ int64_t phi_pulse_awake(int64_t now, int64_t ticked, int64_t awake_since, int64_
 // whether a peer has left or aborted. Returns when to call again; PHI_FOREVER: nobody is connected.
 int64_t phi_heartbeat_tick(struct phi_self *self);
 
-// phi_heartbeat_missed (with the lock): whether the service thread missed a beat, that is, this
-// process was perhaps stopped: then others may have expelled it meanwhile.
+// phi_heartbeat_missed (with the lock) returns whether the service thread missed a beat, that is,
+// this process was perhaps stopped: then others may have expelled it meanwhile.
 bool phi_heartbeat_missed(struct phi_self *self);
 
-// phi_peer_state (with the lock) is what the application is told.
+// phi_peer_report_state (with the lock) returns the state that the application is told.
 enum ph_peer_state phi_peer_report_state(const struct phi_peer *peer);
 
 // phi_peer_report (takes the lock) fills a report of another rank.

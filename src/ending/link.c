@@ -12,8 +12,8 @@
 #include "peer/self.h"
 #include "semaphore/segment.h"
 
-// How long a link still has: for what is said to one that was expelled, and may be stopped for a
-// while; for what came from one that exited.
+// How long a link still has. CUT_MS: for our messages to a peer that was expelled, and may be
+// stopped for a while. EXIT_MS: for the messages that came from a peer that exited.
 #define CUT_MS  10000
 #define EXIT_MS 500
 

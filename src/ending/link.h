@@ -9,11 +9,11 @@
 
 struct phi_peer;
 
-// phi_hello_why: why the link has ended, or is about to; false: it has not, or by our doing.
+// phi_hello_why writes why the link has ended, or is about to; false: it has not, or by our doing.
 #define PHI_HELLO_WHY 160
 bool phi_hello_why(const struct phi_peer *peer, char *why, size_t size);
 
-// phi_hello_lost: whether the link has ended without our doing; true once. cut: the peer was
+// phi_hello_lost returns whether the link has ended without our doing; true once. cut: the peer was
 // expelled, or has a later life; cut_due ends the link and is true after ten seconds in which it
 // may learn of it.
 bool phi_hello_lost(struct phi_peer *peer);

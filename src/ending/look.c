@@ -9,8 +9,9 @@
 #include "peer/side.h"
 #include "semaphore/segment.h"
 
-// It waits for what we still have under way. What it has told before may be taken also afterwards,
-// and so has to be here first: until then phi_peer_leaves looks again.
+// A peer that leaves waits for the work that we still have under way. The messages that it sent
+// before may be taken also afterwards, so they have to be here first. Until they are,
+// phi_peer_leaves looks again.
 static void end_by_leave(struct phi_peer *peer)
 {
     if (!peer->heard.leaves)
@@ -47,8 +48,8 @@ bool phi_peer_leaves(struct phi_peer *peer)
 
 int phi_peer_failure(struct phi_peer *peer)
 {
-    // Pairs with the releaser's look: from here on it may let our copies into the peer's buffers
-    // end.
+    // phi_peer_told pairs with the releaser's look: from here on the releaser may let our copies
+    // into the peer's buffers end.
     phi_peer_told(peer);
     char why[PHI_HELLO_WHY] = "";
     const char *more = !peer->end.expelled    ? ""

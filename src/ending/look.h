@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a peer has said of its end, and what the application is told of it. With the lock held.
+// A look at what a peer has said of its end, and the failure that the application is told. With the
+// lock held.
 #ifndef PHI_ENDING_LOOK_H
 #define PHI_ENDING_LOOK_H
 
@@ -11,8 +12,9 @@ struct phi_peer;
 // needed: it has expelled us, aborted, was told that the pair has ended, or leaves.
 void phi_peer_look(struct phi_peer *peer);
 
-// phi_peer_leaves: whether the peer leaves and what it has told before is not yet here, so that its
-// channels have not ended. Looks again; called every millisecond until it returns false.
+// phi_peer_leaves returns whether the peer leaves and some of what it has told before is not yet
+// here, so that its channels have not ended. It looks again, and is called every millisecond until
+// it returns false.
 bool phi_peer_leaves(struct phi_peer *peer);
 
 // phi_peer_failure is the code and sentence for the application where a peer is broken.

@@ -15,8 +15,8 @@ static bool is_fence_untold(struct phi_self *self)
     return self->end.fenced && !self->end.leaving && !atomic_load(&self->end.fence_told);
 }
 
-// The first pair to be told of, or NULL. any: also one by which only the peer's streams may be
-// held.
+// Returns the first pair that the application is to be told of, or NULL. any: also a pair by which
+// only the peer's streams may be held.
 static struct phi_peer *find(struct phi_self *self, bool any)
 {
     for (int rank = 0; rank < self->ranks; rank++) {

@@ -12,7 +12,8 @@
 #include "peer/side.h"
 #include "semaphore/segment.h"
 
-// Whether the peer gave its buffer back before or after all that this end waited for had come.
+// Finds out whether the peer gave its buffer back before or after everything had come that this end
+// waited for. Returns the status.
 static int settle(struct ph_channel *channel)
 {
     pthread_mutex_lock(&channel->self->lock);
@@ -21,8 +22,8 @@ static int settle(struct ph_channel *channel)
     return atomic_load_explicit(&channel->live.status, memory_order_acquire);
 }
 
-// With what the peer has said of its end, which the service thread may not have seen so far, or be
-// just writing down.
+// Looks at what the peer has said of its end, and returns the status. The service thread may not
+// have seen that so far, or may be just writing it down.
 static int look(struct ph_channel *channel)
 {
     pthread_mutex_lock(&channel->self->lock);
@@ -37,9 +38,9 @@ int phi_channel_check(struct ph_channel *channel)
     int status = atomic_load_explicit(&channel->live.status, memory_order_acquire);
     if (status == -ESTALE)
         status = settle(channel);
-    // A queue whose copy failed with the link is done before the service thread knows of it. Pairs
-    // with the queue's store, which comes before its operation is done.
-    // Or it found a message of another size, which is looked for elsewhere.
+    // A queue whose copy failed with the link is done before the service thread knows of it. The
+    // load of `broken` pairs with the queue's store, which comes before its operation is done. A
+    // queue may also have found a message of another size, which is looked for elsewhere.
     if (status == 0 && channel->fixed.route.link != NULL &&
         atomic_load(&channel->fixed.own.line->broken) != 0 &&
         atomic_load(&channel->fixed.own.line->mismatch) == 0) {
@@ -59,7 +60,8 @@ int phi_channel_check(struct ph_channel *channel)
 
 const char *phi_channel_why(const struct ph_channel *channel, int code)
 {
-    // Why a rank is fenced, and why a channel ended alone, is written before the channel's status.
+    // The reason why a rank is fenced, or why a channel ended alone, is written before the
+    // channel's status.
     if (code != atomic_load_explicit(&channel->live.status, memory_order_acquire))
         return ph_strerror(code);
     if (code == PH_EFENCED)
@@ -69,9 +71,10 @@ const char *phi_channel_why(const struct ph_channel *channel, int code)
     return alone ? channel->live.why : ph_strerror(code);
 }
 
-// Whether the peer's application knows that the pair has ended, by a call of its own at least: what
-// lay in its buffers may have made way for something else since. Pairs with its stores of these,
-// which come before that call returns: who has read what came later finds them here.
+// Returns whether the peer's application knows that the pair has ended, by a call of its own at
+// least. The data in the peer's buffers may have made way for something else since. The loads pair
+// with the peer's stores of these members, which come before that call returns: an end that has
+// read later data finds them here.
 static bool is_over_there(const struct phi_peer *peer)
 {
     const struct phi_side *theirs = phi_peer_theirs(peer);
@@ -81,7 +84,7 @@ static bool is_over_there(const struct phi_peer *peer)
 
 int phi_channel_ended(struct ph_channel *channel)
 {
-    // Behind what was read. Pairs with the fence in phi_peer_told.
+    // The fence is behind the reads. It pairs with the fence in phi_peer_told.
     atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load(&channel->live.status) == 0 && !channel->fixed.loopback &&
         is_over_there(channel->peer))
@@ -89,8 +92,8 @@ int phi_channel_ended(struct ph_channel *channel)
     return phi_channel_check(channel);
 }
 
-// Whether this end may have read of the peer's buffer what came after the peer had given it up.
-// What it had read when the peer was still there is whole for ever.
+// Returns whether this end may have read data in the peer's buffer that came after the peer had
+// given the buffer up. Data that it had read when the peer was still there is whole for ever.
 static bool may_have_read_else(struct ph_channel *channel)
 {
     struct phi_executor *executor = channel->self->executor;
@@ -98,7 +101,7 @@ static bool may_have_read_else(struct ph_channel *channel)
     if (reads == atomic_load(&channel->live.reads_whole))
         return false;
     const bool drained = executor->ops->drained(executor, &channel->live.uses, NULL, 0);
-    // Behind what was read. Pairs with the fence in phi_peer_told.
+    // The fence is behind the reads. It pairs with the fence in phi_peer_told.
     atomic_thread_fence(memory_order_seq_cst);
     if (is_over_there(channel->peer))
         return true;
@@ -115,7 +118,7 @@ static bool is_undone(struct ph_channel *channel)
     return undone;
 }
 
-// Of a rank that has itself given up, or was fenced, peers may post what they have not copied.
+// If this rank has given up, or was fenced, peers may post data that they have not copied.
 static const char *why_not_whole(struct ph_channel *channel)
 {
     const int ended = atomic_load_explicit(&channel->live.status, memory_order_acquire);

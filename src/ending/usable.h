@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whether a channel can be used, and why not; and whether it did what it was used for.
+// The state of a channel: whether it can be used, and why not; and whether it did what it was used
+// for.
 #ifndef PHI_ENDING_USABLE_H
 #define PHI_ENDING_USABLE_H
 
@@ -9,15 +10,15 @@ struct ph_channel;
 // told.
 int phi_channel_check(struct ph_channel *channel);
 
-// phi_channel_ended is phi_channel_check for who asks nothing else: it also looks whether the peer
-// has ended its use of the channel, which this rank may not have noticed.
+// phi_channel_ended is phi_channel_check for a caller that asks nothing else. It also looks whether
+// the peer has ended its use of the channel, which this rank may not have noticed.
 int phi_channel_ended(struct ph_channel *channel);
 
 // phi_channel_status returns 0 or, with a sentence, why not all work of the operations that are
 // done was done.
 int phi_channel_status(struct ph_channel *channel);
 
-// phi_channel_why says what a result means with which the channel has ended.
+// phi_channel_why returns the sentence for a result with which the channel has ended.
 const char *phi_channel_why(const struct ph_channel *channel, int code);
 
 #endif

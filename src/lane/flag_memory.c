@@ -13,10 +13,12 @@
 #include "peer/wake.h"
 #include "transport/slab.h"
 
-// Channels whose flags do not rest keep their lines, so a pair with few has none.
+// A channel whose flags do not rest keeps its line, so a pair with fewer channels than these has no
+// flags.
 #define CHANNELS_LEAST 1024
 
-// Records go in the lower bits of what an offer tells, and that there is no part in these.
+// In the mask of what an offer tells, the lower bits are parts with records. The bits from this one
+// on are parts that are not made.
 #define REFUSES 8
 
 struct phi_own_flags {
@@ -34,7 +36,8 @@ struct phi_table_pair phi_flag_pair(const struct phi_peer *peer)
                                    phi_capabilities_bus(mine, &peer->theirs)};
 }
 
-// Waiting kernels of two ranks on one device would take turns of milliseconds.
+// Returns whether the pair can have flags. Two ranks on one device cannot: their waiting kernels
+// would take turns of milliseconds.
 static bool possible(const struct phi_peer *peer)
 {
     const struct phi_self *self = peer->self;
@@ -46,8 +49,8 @@ static bool possible(const struct phi_peer *peer)
             config->method == PHI_METHOD_SM);
 }
 
-// What the lanes of each line say before a peer can see them: that signals may be given, and that
-// one message by lines has passed, for the first one writes all of its slot.
+// Draws the lanes of a line as they are before a peer can see them. Signals may be given. One
+// message by lines counts as passed, for the first one writes all of its slot.
 static void draw(char *line)
 {
     for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {
@@ -95,7 +98,8 @@ int phi_flag_memory_open(struct phi_peer *peer)
     return 0;
 }
 
-// Lines that were given back: the lower rank knows them, the higher one that there are some.
+// Returns how many lines were given back. The lower rank knows these lines, the higher one only
+// their number.
 static uint32_t free_lines(const struct phi_peer *peer)
 {
     uint32_t channels = 0;
@@ -106,8 +110,9 @@ static uint32_t free_lines(const struct phi_peer *peer)
     return peer->room.lines_used > channels ? peer->room.lines_used - channels : 0;
 }
 
-// Whether `more` new channels have need of a part. bound: some of them have buffers, of which alone
-// messages go by wide slots. Lines that were given back come first, and are any of those before.
+// Returns whether `more` new channels need a part. bound: some of them have buffers; only messages
+// of these go by wide slots. Lines that were given back are given first, and may be any of those
+// before.
 static bool needs(const struct phi_peer *peer, enum phi_flag_part part, uint32_t more, bool bound)
 {
     const uint32_t given_back = free_lines(peer), used = peer->room.lines_used;
@@ -125,8 +130,9 @@ static bool needs(const struct phi_peer *peer, enum phi_flag_part part, uint32_t
     }
 }
 
-// Whether a part may be made yet, whatever channels there are. A peer of which an offer has come
-// without the first part has no flags; and what the peer has told of serves nobody alone.
+// Returns whether a part may still be made, whatever channels there are. A peer has no flags if one
+// of its offers has come without the first part. A part that the peer has told of serves nobody
+// without ours.
 static bool may_make(const struct phi_peer *peer, enum phi_flag_part part)
 {
     const struct phi_self *self = peer->self;
@@ -161,7 +167,7 @@ bool phi_flag_memory_short(const struct phi_peer *peer, bool bound)
     return false;
 }
 
-// One part; the lock is given up.
+// Makes one part; gives up the lock.
 static void add(struct phi_peer *peer, enum phi_flag_part part, int64_t deadline)
 {
     struct phi_self *self = peer->self;
@@ -310,8 +316,8 @@ bool phi_flag_memory_awaits(const struct phi_peer *peer)
     return false;
 }
 
-// How many parts, then of each which one, and its record: none of a part that the peer has told of
-// and this rank does not make.
+// Writes how many parts there are, then the number and the record of each. The record is empty for
+// a part that the peer has told of and this rank does not make.
 uint32_t phi_flag_memory_encode(const struct phi_peer *peer, struct phi_writer *writer)
 {
     const struct phi_own_flags *own = peer->flags.own;
@@ -343,7 +349,7 @@ void phi_flag_memory_sent(struct phi_peer *peer, uint32_t parts)
     }
 }
 
-// A part of another size has another meaning; what needs a descriptor is none.
+// A part of another size has another meaning. A record that needs a descriptor is no part.
 static int inspect(const struct phi_peer *peer, enum phi_flag_part part,
                    struct phi_remote_export *e)
 {
@@ -411,7 +417,7 @@ uint32_t phi_flag_memory_usable(const struct phi_peer *peer)
     return parts & 1u << PHI_FLAG_BASE ? parts : 0;
 }
 
-// base: where the parts begin, of which those are read that the line has something in.
+// base: the addresses of the parts. Only those parts are read in which the line has something.
 static struct phi_flag_end end_of(const uint64_t *base, uint32_t line, bool wide)
 {
     struct phi_flag_end end = {.lanes = base[PHI_FLAG_BASE]};

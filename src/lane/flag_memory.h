@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The memory of a pair's flags (semaphore/flags.h): who has which parts, and who maps them. Each
-// rank makes the first part when it connects to the peer, and more with its offers, as the pair
-// gets channels: of PEERHOP_DEVICE_BYTES. It tells the peer of each in an offer, once, and maps the
-// peer's before it confirms a channel. A confirm says of which parts this end has both. All are
-// kept until the pair is over.
+// The memory of a pair's flags (semaphore/flags.h): which rank has which parts, and which rank maps
+// them. Each rank makes the first part when it connects to the peer. It makes more parts with its
+// offers, as the pair gets channels, out of PEERHOP_DEVICE_BYTES. It tells the peer of each part in
+// an offer, once, and maps the peer's parts before it confirms a channel. A confirm names the parts
+// that this end has of both ranks. All parts are kept until the pair is over.
 //
 // With the peers' lock, but for what is said to be otherwise.
 #ifndef PHI_LANE_FLAG_MEMORY_H
@@ -24,7 +24,8 @@ struct phi_writer;
 // phi_flag_pair: the two devices, as a table of sizes knows them.
 struct phi_table_pair phi_flag_pair(const struct phi_peer *peer);
 
-// phi_flag_memory_is: whether an export of a peer's has that id; it gives it to nothing else.
+// phi_flag_memory_is returns whether an id of a peer's export is that of a part. The peer gives
+// such an id to nothing else.
 static inline bool phi_flag_memory_is(uint32_t id)
 {
     return id > UINT32_MAX - PHI_FLAG_PARTS;
@@ -51,14 +52,14 @@ void phi_flag_memory_close(struct phi_peer *peer);
 bool phi_flag_memory_reap(struct phi_peer *peer, bool blocking);
 void phi_flag_memory_forget(struct phi_peer *peer);
 
-// A part that one rank tells of the other one answers, with its own or with that it makes none,
-// before it confirms a channel. owes: this rank has something to tell, with an offer; awaits: the
-// peer has to answer.
+// When one rank tells of a part, the other one answers before it confirms a channel: with its own
+// part, or with word that it makes none. owes: this rank has something to tell, with an offer.
+// awaits: the peer has to answer.
 bool phi_flag_memory_owes(const struct phi_peer *peer);
 bool phi_flag_memory_awaits(const struct phi_peer *peer);
 
-// In an offer. encode returns of which parts it tells, a bit for each; sent: that offer is under
-// way. file: -EBADMSG, -ENOMEM.
+// The parts in an offer. encode returns the parts that it tells of, a bit for each. sent: that
+// offer is under way. file: -EBADMSG, -ENOMEM.
 uint32_t phi_flag_memory_encode(const struct phi_peer *peer, struct phi_writer *writer);
 void phi_flag_memory_sent(struct phi_peer *peer, uint32_t parts);
 int phi_flag_memory_file(struct phi_peer *peer, struct phi_reader *reader);
@@ -68,11 +69,12 @@ int phi_flag_memory_file(struct phi_peer *peer, struct phi_reader *reader);
 struct phi_remote_export *phi_flag_memory_wanted(const struct phi_peer *peer);
 bool phi_flag_memory_importing(const struct phi_peer *peer);
 
-// phi_flag_memory_usable: of which parts this end has both, a bit for each; without the first one,
-// of none.
+// phi_flag_memory_usable returns the parts that this end has of both ranks, a bit for each. Without
+// the first part it returns none.
 uint32_t phi_flag_memory_usable(const struct phi_peer *peer);
 
-// What a line has in the own memory, and in the peer's, of usable parts. wide: wide slots, too.
+// phi_flag_memory_own returns the addresses of a line's flags in the own memory,
+// phi_flag_memory_peer those in the peer's. The parts are usable. wide: the wide slots, too.
 struct phi_flag_end phi_flag_memory_own(const struct phi_peer *peer, uint32_t line, bool wide);
 struct phi_flag_end phi_flag_memory_peer(const struct phi_peer *peer, uint32_t line, bool wide);
 

@@ -44,7 +44,8 @@ struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct 
     }
 }
 
-// Up to how many bytes messages of a word go by lines: as the sender says, and as the slots can.
+// Returns up to how many bytes messages of a word go by lines. The sender's table limits them, and
+// so does the size of the slots.
 static uint64_t limited(const struct ph_channel *channel, bool outgoing, enum phi_word word)
 {
     const uint64_t lines = channel->fixed.table[outgoing].lines;
@@ -65,7 +66,7 @@ void phi_flags_give(struct ph_channel *channel, uint32_t parts)
     channel->kept.flag_parts = parts;
     channel->fixed.linked = channel->fixed.own.kind != PHI_KIND_HOST &&
                             channel->fixed.theirs.kind != PHI_KIND_HOST && !phi_flag_pair(peer).bus;
-    // What takes no multiprocessor at one end goes by words at both.
+    // If one end takes no multiprocessor for the channel, its messages go by words at both ends.
     if (line >= PHI_FLAG_LINES || channel->fixed.own.zero_sm || channel->fixed.theirs.zero_sm ||
         !(parts & 1u << phi_flag_slots_part(line)))
         return;
@@ -142,9 +143,9 @@ static bool read_own(const struct ph_channel *channel, uint64_t at, void *into, 
     return phi_slab_read(channel->self->device, at, into, size, deadline) == 0;
 }
 
-// Whether so many lines of a slot, of `words` words of 4 bytes each, have a number: its low half in
-// the word that is `low` from the end of a line, its high half in the last one. All of them: a
-// pusher that died, or gave up, may have written some.
+// Returns whether so many lines of a slot, of `words` words of 4 bytes each, have a number. Its low
+// half is in the word that is `low` from the end of a line, its high half in the last word. All
+// lines are looked at: a pusher that died, or gave up, may have written some of them.
 static bool has_numbers(const struct ph_channel *channel, uint64_t at, size_t lines, size_t words,
                         size_t low, uint64_t number, int64_t deadline)
 {
@@ -231,8 +232,8 @@ void phi_flags_count(struct ph_channel *channel, bool outgoing, const struct phi
     atomic_fetch_add(&channel->fixed.own.line->messages[outgoing][step->word], 1);
 }
 
-// Of what was captured nobody knows how often it ran. A wait that was given up left its message.
-// What was taken late gave no credit.
+// Nobody knows how often captured work ran. A wait that was given up left its message. A message
+// that was taken late gave no credit.
 bool phi_flags_stuck(struct ph_channel *channel)
 {
     struct phi_line *mine = channel->fixed.own.line, *theirs = channel->fixed.theirs.line;

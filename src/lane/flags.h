@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The flags of a channel (semaphore/flags.h), in the memory of both ranks (lane/flag_memory.h).
-// Where both ends have it, the channel's messages move by lines, by copy or by words, by their size
-// and the sender's table. Without flags all move by words.
+// The flags of a channel (semaphore/flags.h), in the memory of both ranks (lane/flag_memory.h). If
+// both ends have flags, the channel's messages move by lines, by copy or by words, by their size
+// and the sender's table. Without flags all messages move by words.
 #ifndef PHI_LANE_FLAGS_H
 #define PHI_LANE_FLAGS_H
 
@@ -17,25 +17,26 @@ struct phi_peer;
 
 struct phi_limits;
 
-// phi_flags_table is that of a buffer of this rank's with these limits. Nothing else that it is
-// made of changes in the peer's life.
+// phi_flags_table returns the table of a buffer of this rank with these limits. The table depends
+// on nothing else that changes in the peer's life.
 struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct phi_limits *own);
 
-// phi_flags_give lets a new channel use them, as far as these parts have what is for its line; both
+// phi_flags_give lets a new channel use flags, as far as these parts have those of its line. Both
 // ends confirmed that they have the parts (a bit for each).
 void phi_flags_give(struct ph_channel *channel, uint32_t parts);
 
-// phi_flags_ring lets a new unbound channel use its bounce buffers as rings, where what its senders
-// say allows it; both ends confirmed that they have flags, and both reach the other's buffer.
+// phi_flags_ring lets a new unbound channel use its bounce buffers as rings, where the tables of
+// its senders allow it. Both ends confirmed that they have flags, and both reach the other's
+// buffer.
 void phi_flags_ring(struct ph_channel *channel);
 
 // phi_flags_lane_of is where the lane of a direction's word lies among those of either end, in
 // bytes.
 size_t phi_flags_lane_of(const struct ph_channel *channel, bool outgoing, enum phi_word word);
 
-// phi_flags_here: whether a message of that size is in the lane of an ended channel that no stream
-// of ours touches any more; the peer cannot write there again. It stays there. Without the lock;
-// reads device memory.
+// phi_flags_here returns whether a message of that size is in the lane of an ended channel. No
+// stream of ours touches that channel any more, and the peer cannot write there again. The message
+// stays there. Without the lock; reads device memory.
 bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_word word,
                     enum phi_method method, size_t size);
 
@@ -46,28 +47,29 @@ bool phi_flags_take_moved(const struct ph_channel *channel, bool outgoing, enum 
 // phi_flags_count counts a step that is on a stream now, while its caller is inside the channel.
 void phi_flags_count(struct ph_channel *channel, bool outgoing, const struct phi_step *step);
 
-// phi_flags_rest: whether the lanes are as they were before any message, but for their numbers:
-// each message was given and taken. Another channel may go on from there. What this end still has
-// on streams is not looked at. phi_flags_stuck: they will never be again.
+// phi_flags_rest returns whether the lanes are as they were before any message, but for their
+// numbers: each message was given and taken. Another channel may go on from there. phi_flags_rest
+// does not look at the work that this end still has on streams. phi_flags_stuck returns whether the
+// lanes will never rest again.
 bool phi_flags_rest(struct ph_channel *channel);
 bool phi_flags_stuck(struct ph_channel *channel);
 
 // phi_flags_end ends the waits of a channel for flags that do not come any more.
 void phi_flags_end(struct ph_channel *channel);
 
-// phi_flags_method: how a message of a channel moves. phi_flags_signal_lines: up to how many bytes
-// signals go by lines; of sends the channel's table says it.
+// phi_flags_method returns how a message of a channel moves. phi_flags_signal_lines returns up to
+// how many bytes signals go by lines; the channel's table has that number for sends.
 enum phi_method phi_flags_method(const struct ph_channel *channel, bool outgoing,
                                  enum phi_call call, size_t size);
 uint64_t phi_flags_signal_lines(const struct ph_channel *channel, bool outgoing);
 
-// phi_flags_none: why a channel without PH_ZERO_SM has no flags.
+// phi_flags_none returns why a channel without PH_ZERO_SM has no flags.
 enum phi_reason phi_flags_none(const struct ph_channel *channel);
 
-// phi_flags_not_ring: why a direction of an unbound channel is no ring.
+// phi_flags_not_ring returns why a direction of an unbound channel is no ring.
 enum phi_reason phi_flags_not_ring(const struct ph_channel *channel);
 
-// phi_flags_not_wide: why what this rank sends does not go by wide lines.
+// phi_flags_not_wide returns why what this rank sends does not go by wide lines.
 enum phi_reason phi_flags_not_wide(const struct ph_channel *channel);
 
 #endif

@@ -17,13 +17,15 @@ bool phi_revoke_key(const struct phi_key *key)
     const struct phi_segment *segment = key->peer->segment;
     const uint32_t number = key->agreement.theirs;
     const struct phi_peer_buffer *buffer = phi_key_theirs(key, number);
-    // Stored before the peer told us of the release, so it is there when the message has been
-    // taken: whichever comes first under the lock, this look or the message, the other sees it.
+    // The peer stored `released` before it told us of the release, so the store is there when the
+    // message has been taken. Whichever comes first under the lock, this look or the message, the
+    // other sees it.
     return atomic_load(&phi_segment_slot(segment, !segment->side, key->slot)->released) == number ||
            (buffer != NULL && (buffer->released || buffer->export_ == NULL)); // forgotten
 }
 
-// The bit of a word that this end waits for, and whether a copy into the peer's buffer follows.
+// Returns the bit of a word that this end waits for. *copies: whether a copy into the peer's buffer
+// follows.
 static uint32_t awaited_bit(const struct ph_channel *channel, int outgoing, int word, bool *copies)
 {
     bool active = outgoing ? channel->fixed.protocol[1] == PH_PROTOCOL_PUT
@@ -34,7 +36,7 @@ static uint32_t awaited_bit(const struct ph_channel *channel, int outgoing, int 
     return outgoing ? PHI_BIT_FREE : PHI_BIT_NOTED;
 }
 
-// A word that this end has waited for: whether it shows what was waited for.
+// A word that this end has waited for, and the bit that it waited for.
 struct awaited {
     _Atomic uint32_t *word;
     uint32_t bit;   // what was waited for
@@ -55,7 +57,8 @@ static struct awaited awaited_word(struct ph_channel *channel, int i)
     return a;
 }
 
-// A post of send or recv without its complete counts as well: a complete before it may wait still.
+// Returns whether this end has waited for a word that does not show its bit. A post of send or recv
+// without its complete counts as well: a complete before it may wait still.
 static bool is_missing(const struct ph_channel *channel, const struct awaited *a)
 {
     return (atomic_load(&channel->live.awaited) & a->way) && !(atomic_load(a->word) & a->bit);
@@ -72,7 +75,7 @@ static bool any_missing(struct ph_channel *channel)
     return false;
 }
 
-// Of messages by flags this end does not know which have come: they may all be missing.
+// This end does not know which messages by flags have come: all of them may be missing.
 bool phi_revoke_may_wait(struct ph_channel *channel)
 {
     return (atomic_load(&channel->live.flagged) &&
@@ -80,7 +83,7 @@ bool phi_revoke_may_wait(struct ph_channel *channel)
            any_missing(channel);
 }
 
-// What was behind the wait worked on undefined data.
+// The operations behind the wait worked on undefined data, so the channel is broken.
 static void set_broken(struct ph_channel *channel)
 {
     int stale = -ESTALE;
@@ -88,18 +91,20 @@ static void set_broken(struct ph_channel *channel)
 }
 
 // Sets a word so that a wait for it ends. A kernel or a queue that waits finds the mark beside the
-// bit. A memory operation does not: that it has taken the bit is seen afterwards by the post behind
-// it, which replaces the word. A complete leaves the word: there any receive counts that was begun.
+// bit. A memory operation does not find the mark. The post behind it replaces the word, which shows
+// afterwards that the operation has taken the bit. A complete leaves the word, so there any receive
+// counts that was begun.
 static void add_bit(struct ph_channel *channel, const struct awaited *a)
 {
     const uint32_t before = atomic_load(&channel->live.lifted),
                    added = a->bit | PHI_BIT_ADDED(a->bit);
-    // With the mark it is not this end's receive: the peer, whose use has ended too, waits no more.
+    // A READY with the mark is not this end's receive. The peer, whose use has ended too, waits no
+    // more.
     const uint32_t own_ready = PHI_BIT_READY | PHI_BIT_ADDED(PHI_BIT_READY);
     uint32_t word = atomic_load(a->word);
     if (word & a->bit)
         return;
-    atomic_store(&channel->live.lifted, before | a->way); // first: who is done finds it
+    atomic_store(&channel->live.lifted, before | a->way); // first: a wait that is done finds it
     while (!atomic_compare_exchange_weak(a->word, &word, word | added))
         if (word & a->bit) { // it has come
             atomic_store(&channel->live.lifted, before);
@@ -111,9 +116,9 @@ static void add_bit(struct ph_channel *channel, const struct awaited *a)
 
 static void lift_word(struct ph_channel *channel, const struct awaited *a)
 {
-    // Where it would not be seen: a complete leaves the word, a kernel that waits by itself looks
-    // for the bit alone, a queue leaves out what is behind `broken`. Or a second wait, behind one
-    // that took the first bit.
+    // In these cases nobody would see the mark: a complete leaves the word, a kernel that waits by
+    // itself looks for the bit alone, and a queue leaves out the work behind `broken`. The last
+    // case is a second wait, behind one that took the first bit.
     if (a->completes || atomic_load(&channel->live.uses.devices) != 0 ||
         atomic_load(&channel->fixed.own.line->broken) != 0 ||
         (atomic_load(&channel->live.lifted) & a->way))
@@ -147,7 +152,7 @@ static bool is_undone(struct ph_channel *channel)
 
 bool phi_lift_undone(struct ph_channel *channel)
 {
-    // Of a retired one the line is another channel's.
+    // The line of a retired channel belongs to another channel.
     if (!channel->kept.retired && is_undone(channel))
         atomic_store(&channel->live.undone, 1);
     return atomic_load(&channel->live.undone) != 0;
@@ -155,7 +160,7 @@ bool phi_lift_undone(struct ph_channel *channel)
 
 void phi_lift_all(struct ph_channel *channel, bool hold)
 {
-    phi_lift_undone(channel); // what took the bits that were added before, which are added again
+    phi_lift_undone(channel); // notes the waits that took the bits added before: we add them again
     for (int i = 0; i < AWAITED_COUNT; i++) {
         const struct awaited a = awaited_word(channel, i);
         if (!(hold && a.copies))

@@ -9,29 +9,30 @@
 struct ph_channel;
 struct phi_key;
 
-// phi_revoke_waits: of a channel that is not drained, whether it may be a wait that keeps it (over
-// the net: whether one stands at the head of a queue).
+// phi_revoke_waits returns whether a channel that is not drained may be kept by a wait. Over the
+// net it returns whether a wait stands at the head of a queue.
 bool phi_revoke_waits(const struct ph_channel *channel);
 
-// phi_revoke_lift lets waits of a revoked channel go that nobody will answer. hold: not those of
-// which a copy into the peer's buffer would follow.
+// phi_revoke_lift lets waits of a revoked channel go that nobody will answer. hold: except the
+// waits that a copy into the peer's buffer would follow.
 void phi_revoke_lift(struct ph_channel *channel, bool hold);
 
-// phi_lift_all lets all waits of a channel go that its peer has not answered, of a peer that has
-// ended. To be called again while a stream may come to another one. hold: as of phi_revoke_lift.
+// phi_lift_all lets all waits of a channel go that its peer, which has ended, has not answered.
+// Call it again while a stream may come to another wait. hold: as for phi_revoke_lift.
 void phi_lift_all(struct ph_channel *channel, bool hold);
 
-// phi_lift_undone: whether an operation of this end that is done has left out some of its work: its
-// wait got nothing, a copy or a post was skipped.
+// phi_lift_undone returns whether an operation of this end that is done has left out some of its
+// work: its wait got nothing, a copy or a post was skipped.
 bool phi_lift_undone(struct ph_channel *channel);
 
-// phi_revoke_settle sets the status of a channel of whose work something was left out.
+// phi_revoke_settle sets the status of a channel if some of its work was left out.
 void phi_revoke_settle(struct ph_channel *channel);
 
-// phi_revoke_key: whether the peer has released the buffer that the open round of the key is about.
+// phi_revoke_key returns whether the peer has released the buffer that the open round of the key is
+// about.
 bool phi_revoke_key(const struct phi_key *key);
 
-// phi_revoke_may_wait: whether a wait of this end may be what keeps the channel.
+// phi_revoke_may_wait returns whether a wait of this end may be what keeps the channel.
 bool phi_revoke_may_wait(struct ph_channel *channel);
 
 #endif

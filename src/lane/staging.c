@@ -173,15 +173,15 @@ bool phi_staging_registered(const struct phi_key *key)
 {
     const struct phi_own_buffer *own = phi_key_mine(key, key->agreement.mine);
     const struct phi_peer_buffer *theirs = phi_key_theirs(key, key->agreement.theirs);
-    // What an unbound channel moves lies anywhere.
+    // The data of an unbound channel may lie anywhere, in memory that is not registered.
     return phi_staging_may_register(key->peer) && own->region && !own->unbound &&
            theirs->export_ != NULL && theirs->export_->has_target;
 }
 
 // ---- places
 
-// A message is as few records as may be: each costs both nets and the kernels some 10 us, in which
-// no byte moves, and that is more than is lost where copies and the net do not overlap.
+// A message takes as few records as possible. Each record costs both nets and the kernels some 10
+// us, in which no byte moves. That is more than is lost where copies and the net do not overlap.
 static uint32_t chunk_of(const struct phi_staging *staging, uint64_t mine, uint64_t theirs)
 {
     const uint64_t size = mine < theirs ? mine : theirs;
@@ -194,7 +194,7 @@ static uint64_t slots_size(uint32_t chunk)
     return (uint64_t)PHI_STAGE_SLOTS * (PHI_STAGE_HEAD + chunk);
 }
 
-// Of bells there are no bytes.
+// Returns the most bytes of a record. A bell lane holds no data, so it has 0.
 static uint32_t chunk_now(const struct phi_key *key)
 {
     if (phi_staging_registered(key))
@@ -203,7 +203,8 @@ static uint32_t chunk_now(const struct phi_key *key)
                     phi_key_theirs(key, key->agreement.theirs)->size);
 }
 
-// Two lanes each way; of the controls only the half that is filled here has any.
+// Returns the size of a channel's place: two lanes each way. Only the half that is filled here has
+// controls.
 static uint64_t place_size(uint32_t chunk)
 {
     return CONTROLS + PHI_WORD_COUNT * slots_size(chunk);
@@ -296,7 +297,7 @@ static void open_lane(struct ph_channel *channel, int outgoing, int word)
 {
     struct phi_stage_end *end = &channel->fixed.stage;
     const struct phi_peer *peer = channel->peer;
-    // Those of bells are all where the peer cannot write.
+    // The slots of bells are all where the peer cannot write.
     const int nth = end->bells ? outgoing : word;
     const uint64_t slots =
         end->place.at + CONTROLS + (uint64_t)nth * slots_size(PHI_STAGE_CHUNK(end->like));
@@ -328,8 +329,8 @@ static void open_lane(struct ph_channel *channel, int outgoing, int word)
     phi_lane_open(end->place.lane[outgoing][word], peer->to.link, &params);
 }
 
-// Where the lower rank put the channel; what it said came before its confirm, which was acquired. A
-// place outside the memory is none.
+// Finds the place that the lower rank gave the channel. The lower rank told it before its confirm,
+// which was acquired. A place outside the memory counts as none.
 static bool find_place(struct phi_key *key, uint32_t chunk, struct phi_stage_place *place)
 {
     const struct phi_peer *peer = key->peer;
@@ -344,7 +345,7 @@ static bool find_place(struct phi_key *key, uint32_t chunk, struct phi_stage_pla
     return size <= most && place->at <= most - size && place->at % UNIT == 0;
 }
 
-// What comes into memory of the device shows when it is flushed.
+// Data that comes into memory of the device shows only when it is flushed.
 static void flush_here(const struct ph_channel *channel, const struct phi_key *key)
 {
     const uint32_t id = phi_key_mine(key, channel->fixed.own.number)->export_->id;
@@ -352,9 +353,9 @@ static void flush_here(const struct ph_channel *channel, const struct phi_key *k
                      channel->fixed.own.kind == PHI_KIND_HOST ? PHI_HOST_MEMORY : id);
 }
 
-// Several blocks make a record sooner. But each may wait for long, and so may those of 64 streams
-// (PEERHOP_KERNEL_WAITS): with so many channels at most, what waits leaves room on small devices,
-// too. First come, first served.
+// Several blocks make a record sooner. But each block may wait for long, and so may the blocks of
+// 64 streams (PEERHOP_KERNEL_WAITS). With WIDE_MAX such channels at most, the waiting blocks leave
+// room on small devices, too. The channels that come first are served first.
 static bool may_be_wide(struct phi_self *self, uint32_t chunk)
 {
     return self->device != NULL && chunk > SMALL &&
@@ -393,7 +394,7 @@ void phi_staging_close(struct ph_channel *channel)
 {
     if (channel->fixed.stage.bells && channel->peer->to.link != NULL)
         phi_link_flushes(channel->peer->to.link, channel->fixed.index, PHI_NO_REGION);
-    if (channel->fixed.stage.wide) // of a husk it is closed twice
+    if (channel->fixed.stage.wide) // a husk is closed twice
         atomic_fetch_sub(&channel->self->issuing.wide_channels, 1);
     channel->fixed.stage.wide = false;
     phi_staging_give_back(channel->peer, &channel->fixed.stage.place);
@@ -466,13 +467,14 @@ void phi_staging_work(struct phi_work *work, const struct phi_channel_call *call
     work->lane.offset = stages                   ? call->remote_offset
                         : channel->fixed.unbound ? call->size
                                                  : channel->fixed.own.size;
-    // Of what is taken: whether both ends must name the same size.
+    // For a step that takes data, `signal` says whether both ends must name the same size.
     work->lane.signal = stages ? call->call != PHI_CALL_PUT
                                : channel->fixed.unbound && !phi_call_signals(call->call);
 }
 
-// By outgoing: the lane of a call is that of its direction. But a post comes behind what its own
-// lane moves, and nothing orders two lanes: a get goes by that of the signal that tells of it.
+// Returns which lane a call goes by, as `outgoing`. A call goes by the lane of its direction. But a
+// post comes behind what its own lane moves, and nothing orders two lanes. So a get goes by the
+// lane of the signal that tells of it.
 static bool lane_of(const struct phi_channel_call *call)
 {
     return call->outgoing || call->told;

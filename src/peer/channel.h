@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A channel: what an exchange has made for an operation of two ranks. What the data path reads does
-// not change afterwards, but for atomics.
+// A channel, which an exchange makes for an operation of two ranks. The members that the data path
+// reads do not change afterwards, except atomics.
 #ifndef PHI_PEER_CHANNEL_H
 #define PHI_PEER_CHANNEL_H
 
@@ -21,20 +21,22 @@ struct phi_self;
 struct phi_remote_export;
 struct phi_stage_lane;
 
-// Up to how many bytes a message goes by lines, and by copy. Of the sender's buffer; in its
-// descriptor.
+// The largest messages, in bytes, that go by lines and by copy. The table belongs to the sender's
+// buffer and travels in its descriptor.
 struct phi_flag_table {
     uint64_t lines, copy;
 };
 
-// Where an end's flags are (lane/flag_memory.h), as this device knows them; 0: it has none.
+// The addresses of an end's flags (lane/flag_memory.h), as this device knows them. 0: the end has
+// none.
 struct phi_flag_end {
-    uint64_t lanes;                       // of all lines
-    uint64_t slots[PHI_WORD_COUNT], wide; // of the channel's
+    uint64_t lanes;                       // the lanes of all lines
+    uint64_t slots[PHI_WORD_COUNT], wide; // the slots of the channel's line
 };
 
-// Where a channel's slots lie in the memory of both ranks, and at the lower rank how much of it
-// that is, 0: nothing. The lower rank gives places, as it gives lines.
+// The place of a channel's slots, which is the same in the memory of both ranks. `size` is set at
+// the lower rank alone: the bytes that the place takes, or 0 for no place. The lower rank gives
+// places, as it gives lines.
 struct phi_stage_place {
     uint64_t at, size;
     struct phi_lane *lane[2][PHI_WORD_COUNT]; // by outgoing and word
@@ -43,7 +45,7 @@ struct phi_stage_place {
 // The lanes of a channel, by outgoing and word. Constant once the channel is made.
 struct phi_stage_end {
     bool is;    // staged, or by bells
-    bool bells; // of which there is one lane for each direction, in the place of the turn's
+    bool bells; // there is one lane of bells for each direction, in the place of the turn's
     bool wide;  // counted among the context's wide channels, from begin to close
     uint64_t like;
     struct phi_stage_place place;
@@ -53,8 +55,8 @@ struct phi_stage_end {
     uint64_t slots_seen[2][PHI_WORD_COUNT];
 };
 
-// One end of a channel: its buffer, and where its words and flags are. Both ends have the same
-// members; what this rank does not know of the peer's is 0.
+// One end of a channel: its buffer, and the places of its words and flags. Both ends have the same
+// members. Members of the peer's end that this rank does not know are 0.
 struct phi_channel_end {
     uint32_t number;  // of the buffer (peer/keys.h)
     uint8_t kind;     // of its memory: enum phi_kind
@@ -67,8 +69,8 @@ struct phi_channel_end {
     struct phi_flag_end flags;
 };
 
-// Written by the exchange that made the channel, and never again: the data path reads it without
-// the lock.
+// The exchange that makes the channel writes these members. Nobody writes them afterwards, so the
+// data path reads them without the lock.
 struct phi_channel_fixed {
     uint32_t index; // of the lines
     uint8_t role;
@@ -85,14 +87,15 @@ struct phi_channel_fixed {
     // over the net: to the peer's buffer; no link: this end does not reach it
     struct phi_route route;
     struct phi_stage_end stage; // over the net, where a device is involved
-    // Of an unbound one: where the area begins that this end fills, in its own bounce buffer; most
-    // bytes of a message that go at once.
+    // In an unbound channel, `area` is where the area begins that this end fills, in its own bounce
+    // buffer. `part` is the most bytes of a message that go at once.
     size_t area, part;
     uint64_t local_base;    // of the own buffer's allocation
     uint64_t remote_offset; // of the peer's buffer in its allocation
 };
 
-// The message of an unbound channel whose turn it is, by direction, of which one thread calls.
+// The message of an unbound channel whose turn it is, in one direction. One thread calls on a
+// direction.
 struct phi_turn {
     size_t at;   // its place in the list of a group, or PHI_NO_TURN
     size_t next; // before this no other one comes
@@ -101,7 +104,7 @@ struct phi_turn {
 
 #define PHI_NO_TURN SIZE_MAX
 
-// What the data path changes: atomics, without the lock.
+// The data path changes these members without the lock, so they are atomics.
 struct phi_channel_live {
     _Atomic int status; // 0 or why it cannot be used
     // of the end of a channel alone; written before `status`, read behind it
@@ -109,13 +112,14 @@ struct phi_channel_live {
     _Atomic uint32_t awaited; // words that this end has ever waited for: bit outgoing * 2 + word
     _Atomic uint32_t lifted;  // likewise: words that were set for waits that nobody will answer
     _Atomic uint32_t undone;  // 1: an operation of this end has left out some of its work
-    // Copies of this end from the peer's buffer, and how many of these are known to be over while
-    // the peer had that as it was.
+    // `reads` counts the copies of this end from the peer's buffer. `reads_whole` counts those that
+    // are known to have ended while the peer still had its data there.
     _Atomic uint32_t reads, reads_whole;
     _Atomic uint32_t flagged; // 1: this end has used its flags
-    // calls between what they enqueue and their kick: its lanes, staged or by flags, stay so long
+    // calls that enqueue and have not kicked yet: the channel's lanes, staged or by flags, stay so
+    // long
     _Atomic uint32_t inside;
-    _Atomic uint32_t lost;         // 1: what it did with them was not all counted
+    _Atomic uint32_t lost;         // 1: not all that this end did with its flags was counted
     _Atomic uint32_t leaves;       // go words given for copies that have not arrived
     _Atomic uint32_t posted;       // bit 0: outgoing, bit 1: incoming: a post awaits its complete
     _Atomic size_t posted_size[2]; // by outgoing: of that post
@@ -125,7 +129,7 @@ struct phi_channel_live {
     struct phi_uses uses; // of both buffers and of the words by this end's streams
 };
 
-// The end of a channel alone; of release/abort.c.
+// The end of one channel alone, which release/abort.c carries out.
 struct phi_abort {
     int code;        // 0: not ended alone
     bool sent;       // the peer was told
@@ -142,15 +146,15 @@ struct phi_channel_kept {
     uint32_t handles;         // of the application
     uint32_t look;            // number of the look for room that has seen it
     uint64_t used;            // number of the exchange call that returned it last
-    bool retired;             // of peer->channels.retired
-    bool spent;               // of peer->channels.spent, by
-    bool asked;               // the peer is asked about it, as one of those
+    bool retired;             // it is in the list peer->channels.retired
+    bool spent;               // it is in the list peer->channels.spent
+    bool asked;               // the peer is asked about it as a spent channel
     bool let_go;              // revoked, and nothing will be posted for this end any more
     struct ph_channel *spent_next;
     int64_t spent_pinned;                    // when its flags were first found not at rest, or 0
     struct phi_remote_export *remote_export; // NULL: closed
     struct phi_net_told told_by_then;        // posts over the net by the time it was let go
-    uint32_t flag_parts; // of which both ends have confirmed that they have both, a bit for each
+    uint32_t flag_parts; // parts that both ends confirmed to have of both ranks, a bit for each
     struct phi_abort abort;
 };
 
@@ -187,11 +191,11 @@ struct phi_channel_call {
 // phi_device_channel_busy (with the lock) is the refusal of what a device channel is in the way of.
 int phi_device_channel_busy(const struct ph_channel *channel, const char *what);
 
-// phi_channel_active: whether this end is the active one of send/recv in a direction.
+// phi_channel_active returns whether this end is the active one of send/recv in a direction.
 bool phi_channel_active(const struct ph_channel *channel, bool outgoing);
 
-// phi_revoke_drained (with the lock): whether no stream and no graph of this rank touches the
-// channel.
+// phi_revoke_drained (with the lock) returns whether no stream and no graph of this rank touches
+// the channel.
 bool phi_revoke_drained(const struct ph_channel *channel);
 
 #endif

@@ -22,12 +22,13 @@ void phi_export_free(struct phi_local_export *e);
 void phi_release_unused(struct phi_self *self, struct phi_local_export *e);
 void phi_release_prune(struct phi_key *key);
 
-// phi_key_disown: the key is of no use any more, and keeps no export in use. Of a peer's former
-// life also one that a request still holds goes that way, when the request ends.
+// phi_key_disown takes its buffers from a key that is of no use any more, so that it keeps no
+// export in use. A key of a peer's former life that a request still holds goes the same way when
+// the request ends.
 void phi_key_disown(struct phi_key *key);
 
-// phi_export_held: whether streams of this rank still have a bounce buffer. Of other memory its
-// owner asks (ph_release_wait).
+// phi_export_held returns whether streams of this rank still have a bounce buffer. The owner of
+// other memory asks by ph_release_wait.
 bool phi_export_held(const struct phi_self *self, const struct phi_local_export *e);
 
 // phi_export_drop frees an export that has ended, once no peer may map it and no key names it.

@@ -41,7 +41,7 @@ int phi_hello_decode(const void *bytes, size_t size, struct phi_hello_words *wor
     words->version = phi_get_u32(&reader);
     words->reason = phi_get_u32(&reader);
     if (reader.error || words->version != PHI_HELLO_VERSION)
-        return reader.error; // of another version no more can be read
+        return reader.error; // we can read no more of another version
     words->nonce = phi_get_u64(&reader);
     words->ranks = phi_get_u32(&reader);
     words->channels = phi_get_u32(&reader);

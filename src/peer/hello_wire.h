@@ -11,10 +11,11 @@
 
 struct phi_writer;
 
-#define PHI_HELLO_VERSION 8 // of all that goes over a link, too
+#define PHI_HELLO_VERSION 8 // the version of all that goes over a link, too
 
-// Of a pair that is staged (lane/staging.h): the most bytes that a record may have, how much memory
-// there is, and its region, and whether memory of the rank is registered. Else all is 0.
+// The words of a pair that is staged (lane/staging.h): the most bytes that a record may have, the
+// size and the region of the memory, and whether memory of the rank is registered. All are 0 in
+// other pairs.
 struct phi_stage_words {
     uint32_t chunk;
     bool registers;
@@ -35,7 +36,8 @@ struct phi_hello_words {
 
 void phi_hello_encode(const struct phi_hello_words *words, struct phi_writer *writer);
 
-// phi_hello_decode: 0, or -EBADMSG. Of another version only that and the reason are read.
+// phi_hello_decode returns 0 or -EBADMSG. From a hello of another version it reads only the version
+// and the reason.
 int phi_hello_decode(const void *bytes, size_t size, struct phi_hello_words *words);
 
 // phi_hello_is tells a hello from an offer.

@@ -71,7 +71,8 @@ void phi_key_forget_full(struct phi_key *key)
     key->missed = 0;
 }
 
-// Made for a power of two, so that what is copied in all is no more than what there is in the end.
+// The room grows to a power of two, so that all growth together copies no more than there is in the
+// end.
 bool phi_peer_slots_grow(struct phi_peer *peer, uint32_t slot)
 {
     const uint32_t capacity = (uint32_t)peer->self->config->channels;

@@ -26,7 +26,7 @@ struct phi_local_export {
     uint32_t
         buffers; // own buffers of keys in it that are not released; 0: it is of no use any more
     uint32_t entries;          // own buffers of keys in it
-    struct phi_bounce *bounce; // of memory of ours, which ends with it; or NULL
+    struct phi_bounce *bounce; // the own bounce buffer in it, which ends with it; or NULL
     uint8_t
         *sent; // by rank: 1: the record was sent to this life of the peer; 2: and so was its end
     int64_t told_at;               // when the end was told last
@@ -48,8 +48,8 @@ struct phi_remote_export {
     struct phi_import *import;    // NULL: failed, or over the net
     struct phi_net_target target; // over the net: its region
     bool has_target;
-    bool marked;   // revoked and of no use any more, over the net: posts by then are told apart,
-    uint64_t mark; // ... by this
+    bool marked;   // over the net, revoked and of no use any more: `mark` is set
+    uint64_t mark; // tells the posts until then from later ones
     enum phi_reason reason;
 };
 
@@ -86,7 +86,8 @@ struct phi_peer_buffer {
 #define PHI_NO_SLOT UINT32_MAX
 #define PHI_NO_LINE UINT32_MAX
 
-// What is in the way of a slot, as the lower rank tells its peer. See rules/retire.h.
+// The obstacles that keep the lower rank from giving a slot, as it tells its peer. See
+// rules/retire.h.
 struct phi_full {
     uint32_t refusals; // exchanges of the key that ended because of it, so far
     uint32_t held_here, held_there, pinned,
@@ -118,7 +119,7 @@ struct phi_follower {
     uint64_t at; // self->exchanges.keys_freed at that time: while it is the same, the key is there
 };
 
-// What is there before a confirm promises a channel.
+// The objects that have to be there before a confirm promises a channel.
 struct phi_made {
     struct ph_channel *channel;   // or NULL
     struct phi_stage_place place; // its slots
@@ -127,7 +128,7 @@ struct phi_made {
 
 // An operation key: (peer, op id, role).
 struct phi_key {
-    // What each exchange touches comes first.
+    // The members that each exchange touches come first.
     struct phi_peer *peer;
     uint64_t op_id;
     uint8_t role;  // enum ph_role, of this rank
@@ -164,7 +165,8 @@ static inline uint8_t phi_role_opposite(uint8_t role)
 // memory.
 bool phi_peer_slots_grow(struct phi_peer *peer, uint32_t slot);
 
-// phi_key_find: or NULL. phi_key_get finds or makes a key; NULL: *rc is -ENOSPC or -ENOMEM.
+// phi_key_find returns a key, or NULL. phi_key_get finds or makes a key; if it returns NULL, *rc is
+// -ENOSPC or -ENOMEM.
 struct phi_key *phi_key_find(const struct phi_peer *peer, uint64_t op_id, uint8_t role);
 struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role, int *rc);
 struct ph_channel *phi_key_channel(const struct phi_key *key, uint32_t mine, uint32_t theirs);
@@ -172,10 +174,11 @@ struct ph_channel *phi_key_channel(const struct phi_key *key, uint32_t mine, uin
 // phi_key_set_slot gives the key a slot for which there is room. -EBADMSG: it is another key's.
 int phi_key_set_slot(struct phi_key *key, uint32_t slot);
 
-// forget_full: what was told, or is to be told, of exchanges that ended without a slot.
+// phi_key_forget_full forgets what was told, or is to be told, of exchanges that ended without a
+// slot.
 void phi_key_forget_full(struct phi_key *key);
 
-// The buffer with a number, or NULL.
+// Returns the own buffer with a number, or NULL.
 static inline struct phi_own_buffer *phi_key_mine(const struct phi_key *key, uint32_t number)
 {
     for (uint32_t i = key->own.count; i-- > 0;)
@@ -184,7 +187,7 @@ static inline struct phi_own_buffer *phi_key_mine(const struct phi_key *key, uin
     return NULL;
 }
 
-// Whether it was released: then it may be gone.
+// Returns whether the own buffer with a number was released. A released buffer may be gone already.
 static inline bool phi_key_mine_released(const struct phi_key *key, uint32_t number)
 {
     const struct phi_own_buffer *own = phi_key_mine(key, number);

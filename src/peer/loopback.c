@@ -10,7 +10,8 @@
 #include "peer/self.h"
 #include "semaphore/words.h"
 
-// Its line has no segment. No operation waits there: it says whether the channel's were all done.
+// A channel to this rank itself. Its line is in no segment. No operation waits there; the line says
+// whether the channel's operations were all done.
 struct loopback {
     struct ph_channel channel; // first: freed as any channel
     struct phi_line line;
@@ -24,7 +25,7 @@ static struct ph_channel *find(const struct phi_peer *loopback, uint64_t op_id)
     return NULL;
 }
 
-// Frees what the application has let go of, and no stream or graph touches.
+// Frees the channels that the application has let go of and that no stream or graph touches.
 static void prune(struct phi_peer *loopback)
 {
     struct ph_channel **at = &loopback->channels.first;

@@ -15,12 +15,12 @@ struct phi_peer;
 // Over a link an answer is marked as one: both ranks ask on it.
 #define PHI_MESSAGE_ANSWER 0x8000u
 
-// Where first contact over the net is; see meeting/hello.h.
+// The state of first contact over the net; see meeting/hello.h.
 struct phi_hello {
     uint64_t nonce;
     bool sent;      // through the store
     uint8_t asked;  // ... and how often its process was asked for before
-    bool known;     // theirs is here
+    bool known;     // the peer's hello is here
     bool lost;      // the end of the link was noticed
     int64_t cut;    // when to end the link, or 0
     int64_t exited; // likewise, as the process has exited

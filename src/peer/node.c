@@ -42,10 +42,11 @@ static int make_socket(void)
 
 // Behind the prefix: a number of the node, then a random one.
 #define NAME_PREFIX "peerhop-"
-#define NAME_BEFORE "new-tmp-" // as long, of a path socket that does not listen yet
+#define NAME_BEFORE "new-tmp-" // of the same length, for a path socket that does not listen yet
 enum { NODE_DIGITS = 8, NAME_DIGITS = NODE_DIGITS + 16 };
 
-// Whether a path or an abstract name has this prefix and as many characters behind it as ours have.
+// Returns whether a path or an abstract name has this prefix, and behind it as many characters as
+// our names have.
 static bool has_form(const char *name, const char *prefix)
 {
     const char *slash = strrchr(name, '/');
@@ -56,8 +57,8 @@ static bool has_form(const char *name, const char *prefix)
            strlen(last) == strlen(prefix) + NAME_DIGITS;
 }
 
-// Whether a name is one that phi_node_listen makes: a member record must not send us to the sockets
-// of others.
+// Returns whether a name has the form of those that phi_node_listen makes. A member record must not
+// send us to the sockets of others.
 static bool is_ours(const char *name)
 {
     return has_form(name, NAME_PREFIX);
@@ -70,7 +71,7 @@ static bool is_of_node(const char *path, uint32_t node)
     return strncmp(path + strlen(path) - NAME_DIGITS, digits, NODE_DIGITS) == 0;
 }
 
-// A rank that does not listen yet has its name for moments (publish).
+// A socket that does not listen yet has its first name only for moments (publish).
 #define NEW_S 60
 static bool is_old(const char *path)
 {
@@ -78,8 +79,8 @@ static bool is_old(const char *path)
     return lstat(path, &status) == 0 && status.st_mtime < time(NULL) - NEW_S;
 }
 
-// Whether nobody listens there, on this node: a listener of another one refuses, too, as the names
-// of a file system that nodes share lead to sockets of one's own kernel only.
+// Returns whether nobody on this node listens at a path. A listener on another node refuses, too:
+// in a file system that nodes share, a path leads only to sockets of one's own kernel.
 static bool is_dead(const char *path)
 {
     struct sockaddr_un address;
@@ -92,9 +93,9 @@ static bool is_dead(const char *path)
     return dead;
 }
 
-// A name to which nobody listens is of a rank that was killed: each has its name only while it
-// listens (publish). Others' sockets, and those of other users, refuse in another way or cannot be
-// removed.
+// Removes the names of ranks that were killed. A rank has its name only while it listens (publish),
+// so a name at which nobody listens belongs to a killed rank. Sockets of other programs, and of
+// other users, refuse in another way or cannot be removed.
 static void sweep(const char *directory, uint32_t node)
 {
     DIR *folder = opendir(directory);
@@ -112,7 +113,8 @@ static void sweep(const char *directory, uint32_t node)
         closedir(folder);
 }
 
-// A path socket gets its name when it listens already: who finds it dead removes it.
+// A path socket gets its name only when it listens already, because a rank that finds a dead socket
+// removes its name.
 static int publish(int fd, const char *directory, const char *name)
 {
     char before[128];
@@ -182,7 +184,8 @@ static bool read_numbers(const char *path, unsigned long numbers[3], size_t coun
     return read;
 }
 
-// In a user namespace that does not map all users, each that is not mapped has the overflow id.
+// In a user namespace that does not map all users, each user that is not mapped has the overflow
+// id.
 bool phi_node_ambiguous(uint32_t uid)
 {
     unsigned long overflow[3] = {65534}, map[3];
@@ -278,8 +281,8 @@ static int take_descriptors(struct msghdr *header)
     return kept;
 }
 
-// What is wrong with a message of that size, or 0. Those of all versions begin with magic and
-// version; of another one no more can be read.
+// Returns the error of a message of that size, or 0. Messages of all versions begin with magic and
+// version. We can read no more of a message of another version.
 static int check(const struct phi_node_message *message, size_t size, bool cut)
 {
     if (size < offsetof(struct phi_node_message, type) || message->magic != PHI_NODE_MAGIC)

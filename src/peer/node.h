@@ -10,16 +10,16 @@
 
 #include "memory/memory.h"
 
-// The bytes of PHI_NODE_REVOKE: what of the export is given back. gone: all of it, for good (then
-// there is no release id, and the answer is PHI_NODE_UNMAPPED). number: the largest that a buffer
-// had when the release began; the same memory may be exchanged again, under a larger one, before
-// this message comes, or comes again.
+// The bytes of PHI_NODE_REVOKE, which name the part of the export that is given back. gone: all of
+// it, for good; then there is no release id, and the answer is PHI_NODE_UNMAPPED. number: the
+// largest number that a buffer had when the release began. The same memory may be exchanged again,
+// under a larger number, before this message comes, or comes again.
 struct phi_revoke {
     uint64_t offset, size;
     uint32_t gone, number;
 };
 
-// The bytes of PHI_NODE_REVOKED: how far the peer is; what is left, of the first channel that is
+// The bytes of PHI_NODE_REVOKED: how far the peer is, and what is left on the first channel that is
 // not drained.
 struct phi_revoked {
     uint32_t drained;
@@ -30,7 +30,8 @@ struct phi_revoked {
     uint64_t graph;             // names one of the graphs
 };
 
-// Requests. The answer has the same type, `status` 0 or a negative result, and what is said here.
+// Requests. The answer has the same type, `status` 0 or a negative result, and the members that are
+// named here.
 enum phi_node_type {
     PHI_NODE_HELLO = 1,   // a: nonce expected. Answer: a: the nonce, b: PEERHOP_CHANNELS,
                           // c: ranks of the job; descriptor: what rings at the rank (base/wake.h)
@@ -42,9 +43,10 @@ enum phi_node_type {
     PHI_NODE_VERIFY =
         5, // a: offset in the probe allocation, b: seed. Answer: status of phi_probe_verify
     PHI_NODE_TAKEN = 6, // a: slot, b: round. Answer: a: 1 taken, 0 not
-    // a: rank + 1, or 0; b: an op id with it. Answer: a: rank + 1 that the application waits for to
-    // come to an exchange, or 0 (also where another of its threads may come, and where the exchange
-    // of b with a is under way); b: op id; c: how many exchanges it has begun
+    // a: rank + 1, or 0; b: an op id with that rank. Answer: a: rank + 1 of the rank that the
+    // application waits for to come to an exchange, or 0 (also where another of its threads may
+    // come, and where the exchange of b with a is under way); b: op id; c: how many exchanges it
+    // has begun
     PHI_NODE_WAITING = 7,
     // a: op id, b: the role in which the sender waits in it for the receiver, c: the roles (1 <<
     // role) in which it is under way there, and 1 where no other thread of it may come. Answer: a:
@@ -54,19 +56,20 @@ enum phi_node_type {
     PHI_NODE_NOTIFY = 8,   // look at my side of the segment. No answer
     PHI_NODE_EXPELLED = 9, // a: rank, b: its life that was expelled. No answer
 
-    // Of any process of the same user, a rank or not, without a hello; see service/status.h.
-    // a: nonce expected; with no life in `to`, 0: whoever listens is asked. Answer: bytes: struct
-    // phi_status
+    // Any process of the same user may send this, a rank or not, without a hello; see
+    // service/status.h.
+    // a: nonce expected; if `to` names no life, a is 0, and whoever listens is asked. Answer:
+    // bytes: struct phi_status
     PHI_NODE_STATUS = 30,
-    PHI_NODE_ABOUT = 35, // of whoever listens. Answer: bytes: struct phi_about
+    PHI_NODE_ABOUT = 35, // asks whoever listens. Answer: bytes: struct phi_about
 
-    // Answer: descriptor: the process as a pidfd, of which also those learn that it has ended who
-    // live in another PID namespace; -ENOENT: this kernel, or a policy, gives none
+    // Answer: descriptor: a pidfd of the process, which tells of its end also to ranks that live in
+    // another PID namespace; -ENOENT: this kernel, or a policy, gives none
     PHI_NODE_PROCESS = 33,
 
-    // Whether ipc serves; see meeting/attempt.h. a: the sender's outcome, enum phi_reason + 1, or
-    // 0: it has none so far; bytes: record of its probe allocation. Answer: the receiver's; b: 1:
-    // it leaves, 2: it has aborted
+    // Asks whether ipc serves; see meeting/attempt.h. a: the sender's outcome, enum phi_reason + 1,
+    // or 0: it has none so far; bytes: record of its probe allocation. Answer: the same of the
+    // receiver; b: 1: the receiver leaves, 2: it has aborted
     PHI_NODE_ATTEMPT = 31,
 
     // First contact over the net; neither is answered. See meeting/hello.h. a: the receiver's
@@ -74,7 +77,7 @@ enum phi_node_type {
     PHI_NODE_CONNECT = 40,
     PHI_NODE_CONNECTED = 41,
 
-    // Of releases; none is answered. See release/release.h.
+    // Messages about releases; none is answered. See release/release.h.
     PHI_NODE_REVOKE = 20,   // a: release id, b: export id; bytes: struct phi_revoke
     PHI_NODE_REVOKED = 21,  // a: release id; bytes: struct phi_revoked
     PHI_NODE_LET_GO = 22,   // a: line of a revoked channel: nothing will come there any more
@@ -82,7 +85,7 @@ enum phi_node_type {
                             // receiver's, c: minus its result; bytes: why
     PHI_NODE_UNMAPPED = 23, // a: export id of the receiver's: the sender does not map it any more
 
-    // Of room for new channels; see rules/retire.h.
+    // Messages about room for new channels; see rules/retire.h.
     PHI_NODE_RETIRE = 24,  // a: slot, b: next round, life of the slot << 32, c: line, or
                            // PHI_NO_LINE: the key; | PHI_RETIRE_SPENT
     PHI_NODE_FULL = 26,    // a: op id, b: role of the sender; bytes: struct phi_full
@@ -120,15 +123,15 @@ int phi_node_listen(struct phi_report *report, const char *directory, uint32_t n
 // unlisten removes the name of a path socket; the descriptor is the caller's to close.
 void phi_node_unlisten(const char *name);
 
-// phi_node_trusts: whether the other end of a connection runs as the same user (the effective uid
-// that it had when it connected, or began to listen); false with errno.
+// phi_node_trusts returns whether the other end of a connection runs as the same user (the
+// effective uid that it had when it connected, or began to listen); false with errno.
 bool phi_node_trusts(int socket);
 
-// phi_node_ambiguous: whether this process cannot tell the user of that id from others: it is the
-// id of all users that the user namespace does not map. Such a one is not trusted.
+// phi_node_ambiguous returns whether this process cannot tell the user of that id from others: all
+// users that the user namespace does not map have this id. Such a user is not trusted.
 bool phi_node_ambiguous(uint32_t uid);
 
-// phi_node_is_self: whether the other end is this process.
+// phi_node_is_self returns whether the other end is this process.
 bool phi_node_is_self(int socket);
 
 // phi_node_connect connects to the named socket and checks that the other end runs as the same

@@ -67,8 +67,8 @@ struct phi_meetings {
     enum phi_reason why; // ... over the net, of both
 };
 
-// Whether ipc serves: an attempt where no record says (meeting/attempt.h), and the
-// write-and-verify probe of the device pair (meeting/mapping.h). Private to meeting.
+// Two trials find out whether ipc serves: an attempt, where no record says it (meeting/attempt.h),
+// and the write-and-verify probe of the device pair (meeting/mapping.h). Private to meeting.
 struct phi_trial {
     struct phi_attempt *attempt; // or NULL
     bool probing, probed;        // the probe is under way, done
@@ -110,14 +110,16 @@ struct phi_imports {
     bool closing;                       // some are to be closed
 };
 
-// What a look for room found, for as long as nothing can change: one pass over an exchange.
+// The findings of a look for room. They hold for as long as nothing can change, which is one pass
+// over an exchange.
 struct phi_found {
     uint64_t pass; // of self->exchanges.passes; 0: none
     bool full;     // everything is held
     uint32_t held_here, held_there, pinned, exchanging;
 };
 
-// What the lower rank of a pair has left to give, and its looks for more. See rules/retire.h.
+// The lines and slots that the lower rank of a pair has left to give, and its looks for more. See
+// rules/retire.h.
 struct phi_room {
     uint32_t slots_used; // by the lower rank
     uint32_t lines_used; // likewise; at the higher rank above all lines that channels have had
@@ -128,7 +130,7 @@ struct phi_room {
     uint32_t look;    // number of the present look
     bool looking;     // ... which is not over
     bool slots_short; // it is for memory of slots (lane/staging.h)
-    bool again;       // something that it has found in the way is only under way
+    bool again;       // something in its way is only under way
     int64_t at;       // not before
     uint32_t held_here, held_there, pinned, exchanging; // what it has found in the way
 };
@@ -136,8 +138,8 @@ struct phi_room {
 // The most questions about room that a peer has under way.
 #define PHI_RETIRE_ASKED 64
 
-// An answer to one that the peer's socket had no room for. Kept in place: it is owed whatever
-// memory there is, as the peer waits for it.
+// An answer to a question about room, for which the peer's socket had no room. It is kept in place:
+// we owe it whatever memory there is, as the peer waits for it.
 struct phi_unsaid {
     uint64_t line; // as it was asked
     uint32_t slot;
@@ -148,11 +150,11 @@ struct phi_unsaid {
 struct phi_replies {
     struct phi_unsaid unsaid[PHI_RETIRE_ASKED];
     uint32_t unsaid_count;
-    bool fulls_unsaid; // some key's `full` is
+    bool fulls_unsaid; // the `full` of some key is still to be said
 };
 
-// Channels that were given back and that the application has let go of, of the lower rank: those
-// that the peer is to be asked about, in turns. See release/spent.h.
+// Spent channels of the lower rank: their buffers were given back, and the application has let go
+// of them. The lower rank asks the peer about them, in turns. See release/spent.h.
 struct phi_spent {
     struct ph_channel *first, **end; // linked by `spent_next`
     uint32_t count;
@@ -163,10 +165,10 @@ struct phi_spent {
 struct phi_channels {
     struct ph_channel *first;   // linked by kept.next
     struct ph_channel *retired; // with handles left, linked likewise
-    uint32_t unbound, ending;   // of them; of those that end alone, and are not over
+    uint32_t unbound, ending;   // unbound channels; channels that end alone and are not over
     int64_t mismatches_at;      // when to look for messages of another size
     struct phi_spent spent;
-    struct phi_uses late; // of channels that had ended, by what was taken of them
+    struct phi_uses late; // uses by the messages that were taken of channels that had ended
 };
 
 // Memory of flags of both ends, kept as long as the probe. Private to lane/flag_memory.c.
@@ -176,7 +178,7 @@ struct phi_flag_pair {
     bool refused[PHI_FLAG_PARTS];                     // the peer makes none
 };
 
-// What the peer has said of itself, and of what it has taken.
+// The state that the peer has told us: its own, and which of our messages it has taken.
 struct phi_heard {
     uint64_t acknowledged;            // of our messages, as passed on to the mailbox
     uint64_t filed;                   // sequence of its last message that was taken
@@ -234,7 +236,7 @@ struct phi_peer {
     struct phi_peer_pulse pulse;
 };
 
-// phi_peer_connected: whether messages reach the peer's service thread (until it ends).
+// phi_peer_connected returns whether messages reach the peer's service thread (until it ends).
 static inline bool phi_peer_connected(const struct phi_peer *peer)
 {
     return peer->to.socket >= 0 || (peer->to.link != NULL && peer->state >= PHI_PEER_READY);

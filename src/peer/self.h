@@ -3,10 +3,10 @@
 // and destroy.
 //
 // Locking. self->lock guards every member here that is not said to be otherwise. It is never held
-// while a thread waits, calls another rank, talks to the store or maps memory: whoever does that
-// marks the object busy first (preparing, importing, key->request) and broadcasts `changed`
-// afterwards. What the data path reads (struct ph_channel) does not change after the channel was
-// made, except atomics.
+// while a thread waits, calls another rank, talks to the store or maps memory. A thread that does
+// so marks the object busy first (preparing, importing, key->request) and broadcasts `changed`
+// afterwards. The members of struct ph_channel that the data path reads do not change after the
+// channel was made, except atomics.
 #ifndef PHI_PEER_SELF_H
 #define PHI_PEER_SELF_H
 
@@ -105,14 +105,14 @@ struct phi_exchanges {
     const struct phi_pending *waiting;
 };
 
-// What the data path has of the rank.
+// The state of the rank that the data path uses.
 struct phi_issuing {
-    // Streams may store what a peer reads later with no fence of system scope behind it: into host
-    // memory that some channel names, or by kernels that have had a device channel. Never again
-    // false.
+    // true: streams may store data that a peer reads later, with no fence of system scope behind
+    // the store: into host memory that some channel names, or by kernels that have had a device
+    // channel. It never becomes false again.
     _Atomic bool unfenced;
-    // Staged channels with several blocks for a record; those of a life that is over end without
-    // the lock.
+    // The count of staged channels with several blocks for a record. Channels of a life that is
+    // over end without the lock.
     _Atomic uint32_t wide_channels;
     struct phi_work *_Atomic spare[PHI_SPARE_WORK]; // of groups, for the next ones; or NULL
 };
@@ -191,19 +191,19 @@ struct phi_self {
     struct phi_flag_budget flags;
 };
 
-// phi_self_forked: whether this process is a forked child of the one that made the context,
+// phi_self_forked returns whether this process is a forked child of the one that made the context,
 // without a system call.
 static inline bool phi_self_forked(const struct phi_self *self)
 {
     return *self->life == 0;
 }
 
-// phi_self_peer (with the lock) returns the entry of a rank, made at first use, of the record that
-// was kept for it, if any; NULL: out of memory.
+// phi_self_peer (with the lock) returns the entry of a rank; NULL: out of memory. The first use
+// makes the entry from the record that was kept for the rank, if any.
 struct phi_peer *phi_self_peer(struct phi_self *self, int rank);
 
-// phi_self_keep (with the lock) keeps the member record of a rank that has no entry, which it takes
-// over. A store may deliver those of all ranks, and most are never named.
+// phi_self_keep (with the lock) takes over the member record of a rank that has no entry, and keeps
+// it. A store may deliver the records of all ranks, and most ranks are never named.
 void phi_self_keep(struct phi_self *self, struct phi_message *record);
 
 // phi_peer_new (with the lock) makes an entry for a rank of which nothing is known; NULL: out of

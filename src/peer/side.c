@@ -32,8 +32,9 @@ void phi_peer_told(struct phi_peer *peer)
     if (peer->segment == NULL || atomic_load(&phi_peer_mine(peer)->told) != 0)
         return;
     phi_segment_put32(peer->segment, &phi_peer_mine(peer)->told, 1);
-    // What the application does now that it knows comes behind that, plain stores too. Pairs with a
-    // reader's look after it has read (phi_channel_status).
+    // The application knows of the end now. Everything that it does from here on, plain stores too,
+    // comes behind the store of `told`. The fence pairs with the look of a reader after it has read
+    // (phi_channel_status).
     atomic_thread_fence(memory_order_seq_cst);
 }
 
@@ -51,7 +52,7 @@ bool phi_peer_heard(const struct phi_peer *peer, const struct phi_net_told *told
 void phi_peer_ring(struct phi_peer *peer)
 {
     if (peer->segment->link != NULL)
-        return; // over there whoever applies a store wakes the sleepers
+        return; // at the peer whoever applies a store wakes the sleepers
     // The storer's half of the pattern in set_sleeping() (exchange/inbox.c): a read-modify-write,
     // so that it is ordered with the sleeper's.
     if (atomic_fetch_add(&phi_peer_theirs(peer)->sleeping, 0) == 0 || peer->to.wake_fd < 0)

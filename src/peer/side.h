@@ -10,7 +10,8 @@ struct phi_net_told;
 struct phi_peer;
 struct phi_side;
 
-// phi_peer_is_lower: whether this rank is the lower one of the pair, which gives lines and slots.
+// phi_peer_is_lower returns whether this rank is the lower one of the pair, which gives lines and
+// slots.
 bool phi_peer_is_lower(const struct phi_peer *peer);
 
 // phi_peer_acknowledge tells the peer which of its messages were taken, once there is a segment.
@@ -27,8 +28,9 @@ struct phi_side *phi_peer_theirs(const struct phi_peer *peer);
 // pair.
 void phi_peer_told(struct phi_peer *peer);
 
-// phi_peer_note_told notes what the peer has said by now. phi_peer_heard: whether what it had
-// posted before that is here, or lost, as it is after a second. Without a link it always is.
+// phi_peer_note_told notes which messages the peer has sent by now. phi_peer_heard returns whether
+// everything that the peer had posted before them is here, or is lost, as it is after a second.
+// Without a link it always returns true.
 void phi_peer_note_told(const struct phi_peer *peer, struct phi_net_told *told);
 bool phi_peer_heard(const struct phi_peer *peer, const struct phi_net_told *told);
 

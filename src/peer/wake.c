@@ -48,7 +48,8 @@ int phi_service_watch(struct phi_peer *peer)
     if (rc == 0 && peer->to.pidfd >= 0)
         rc = phi_events_add(events, peer->to.pidfd, EPOLLIN, life | PHI_SOURCE_PIDFD,
                             (uint32_t)peer->rank);
-    // Whatever a peer has sent as one: what tells of no end (-EPERM: a file, a folder) is none.
+    // A peer may have sent any descriptor as its pidfd. One that tells of no end (-EPERM: a file, a
+    // folder) is no pidfd.
     if (rc == -EPERM && peer->to.pidfd >= 0) {
         close(peer->to.pidfd);
         peer->to.pidfd = -1;
@@ -67,7 +68,7 @@ int phi_service_watch(struct phi_peer *peer)
 void phi_service_unwatch(struct phi_peer *peer)
 {
     const struct phi_events *events = &peer->self->serving.events;
-    // What was seen has been taken out already.
+    // Descriptors whose events were seen have been taken out already.
     epoll_ctl(events->epoll, EPOLL_CTL_DEL, peer->to.socket, NULL);
     epoll_ctl(events->epoll, EPOLL_CTL_DEL, peer->to.pidfd, NULL);
     epoll_ctl(events->epoll, EPOLL_CTL_DEL, peer->to.wake_fd, NULL);
@@ -99,7 +100,7 @@ void phi_self_changed(struct phi_self *self)
 void phi_self_want(struct phi_self *self, int rank, int delta)
 {
     self->inbox.wanted[rank] = (uint32_t)((int)self->inbox.wanted[rank] + delta);
-    // A thread that receives looked at who is wanted before: it looks again.
+    // A thread that receives has looked before at which ranks are wanted, so it has to look again.
     if (self->inbox.receiving)
         phi_mailbox_wake(self->mailbox);
 }

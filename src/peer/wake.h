@@ -10,8 +10,9 @@ struct phi_events;
 struct phi_peer;
 struct phi_self;
 
-// What an event of the epoll is about: kind in the upper half, a rank or a connection's index in
-// the lower; of a peer, above the kind, which life of it.
+// The data of an epoll event names its source. The upper half has the kind, and above the kind of a
+// peer's event the number of the peer's life. The lower half has a rank, or the index of a
+// connection.
 enum phi_source {
     PHI_SOURCE_LISTEN,
     PHI_SOURCE_EVENT,
@@ -41,17 +42,18 @@ void phi_service_wake(struct phi_self *self);
 int phi_service_watch(struct phi_peer *peer);
 void phi_service_unwatch(struct phi_peer *peer);
 
-// phi_lives_due: the last handle on a channel was closed; of no former life: nothing.
+// phi_lives_due tells that the last handle on a channel was closed. It does nothing unless the peer
+// is a former life.
 void phi_lives_due(struct phi_peer *peer);
 
 // phi_self_changed wakes every thread that waits in phi_self_wait.
 void phi_self_changed(struct phi_self *self);
 
-// phi_self_follow waits for `changed` only: what another thread of this rank does. 0 or
-// -ETIMEDOUT.
+// phi_self_follow waits for `changed` only, that is, for the work of another thread of this rank. 0
+// or -ETIMEDOUT.
 int phi_self_follow(struct phi_self *self, int64_t deadline);
 
-// phi_self_want counts who awaits a message of a rank (delta +1, -1).
+// phi_self_want counts the threads that await a message of a rank (delta +1, -1).
 void phi_self_want(struct phi_self *self, int rank, int delta);
 
 // phi_soon is the nearer of two times of the kind that phi_release_tick returns.

@@ -26,7 +26,8 @@ enum {
     LIFT_MS = 10,
 };
 
-// No peer has an address of the caller's, and a bounce buffer may be written by what is late.
+// Lets all waits of an ended channel go. No peer has an address of the caller's memory, and late
+// data may be written into a bounce buffer.
 static void let_go(struct ph_channel *channel)
 {
     atomic_store(&channel->fixed.own.line->broken, 1);
@@ -34,7 +35,7 @@ static void let_go(struct ph_channel *channel)
     phi_lift_all(channel, false);
 }
 
-// An exchange of the operation begins with new bounce buffers.
+// Gives both bounce buffers back. The next exchange of the operation begins with new ones.
 static void give_back(struct ph_channel *channel)
 {
     struct phi_own_buffer *own = phi_key_mine(channel->kept.key, channel->fixed.own.number);
@@ -107,7 +108,7 @@ void phi_channel_mismatch(struct ph_channel *channel)
 {
     struct phi_line *mine = channel->fixed.own.line;
     char why[sizeof channel->live.why];
-    // Pairs with the release of who found it.
+    // The acquire pairs with the release store of the one that found the mismatch.
     if (channel->kept.retired || atomic_load_explicit(&mine->mismatch, memory_order_acquire) == 0)
         return;
     say_sizes(why, sizeof why, channel->peer->rank, atomic_load(&mine->got), channel->self->rank,
@@ -134,8 +135,8 @@ static struct ph_channel *find(const struct phi_peer *peer, const struct phi_nod
     return NULL;
 }
 
-// Of the channel that an open round is about to make here. It was told of before the end of the
-// peer's bounce buffer, by which the channel would be one whose buffer was released.
+// The end of the channel that an open round is about to make here. The peer told of this end before
+// the end of its bounce buffer, which would make the channel one whose buffer was released.
 struct phi_early_end {
     uint32_t mine, theirs;
     int code;
@@ -147,7 +148,7 @@ static bool is_about(const struct phi_early_end *early, uint32_t mine, uint32_t 
     return early != NULL && early->mine == mine && early->theirs == theirs;
 }
 
-// Without memory for it the peer tells of it again.
+// Notes an early end. If there is no memory for it, the peer tells of it again.
 static void note_early(struct phi_peer *peer, const struct phi_early_end *end)
 {
     size_t cursor = 0;
@@ -198,7 +199,7 @@ int phi_abort_file(struct phi_peer *peer, const struct phi_node_message *message
     }
     phi_channel_abort(channel, what.code, what.why);
     if (channel->kept.abort.code != 0 && !channel->kept.abort.heard)
-        channel->kept.abort.tell_at = 0; // the peer knows by that that we do
+        channel->kept.abort.tell_at = 0; // our message tells the peer that we know
     channel->kept.abort.heard = true;
     return 0;
 }

@@ -18,7 +18,8 @@
 #include "release/view.h"
 #include "semaphore/segment.h"
 
-// When what keeps everything is only under way: how long until the next look.
+// How long until the next look for room, in ms, if everything is kept by work that is only under
+// way.
 #define PAUSE_MS 1
 
 uint32_t phi_retire_line(struct phi_peer *peer)
@@ -92,7 +93,7 @@ enum phi_retire_answer phi_retire_spent(struct ph_channel *channel)
     enum phi_retire_answer answer = phi_retire_judge(&view, view.round);
     if (answer != PHI_RETIRE_YES)
         return answer;
-    // What was revoked for another reason may come again in a round.
+    // A channel that was revoked for another reason may come again in a round.
     if (!phi_key_mine_released(key, channel->fixed.own.number) &&
         !phi_view_theirs_released(key, channel))
         return PHI_RETIRE_ROUND;
@@ -103,7 +104,7 @@ enum phi_retire_answer phi_retire_spent(struct ph_channel *channel)
     return PHI_RETIRE_YES;
 }
 
-// What the present look for room has found in the way.
+// Counts an obstacle that the present look for room has found.
 static void note_refusal(struct phi_peer *peer, enum phi_retire_answer answer, bool here)
 {
     struct phi_room *room = &peer->room;
@@ -113,8 +114,8 @@ static void note_refusal(struct phi_peer *peer, enum phi_retire_answer answer, b
     room->again = room->again || answer == PHI_RETIRE_BUSY || answer == PHI_RETIRE_ROUND;
 }
 
-// Judges a candidate once in each look; true where the peer may be asked. An operation of the very
-// exchange that needs room makes none.
+// Judges a candidate once in each look; true: the peer may be asked. An operation of the very
+// exchange that needs room makes no room.
 static bool consider(struct phi_peer *peer, const struct phi_key *key, struct ph_channel *channel,
                      uint32_t *look, const void *request)
 {
@@ -132,8 +133,8 @@ static bool consider(struct phi_peer *peer, const struct phi_key *key, struct ph
     return false;
 }
 
-// What the peer is asked about: those that were exchanged longest ago, and before them channels
-// whose buffers were released.
+// A key or channel that the peer is asked about. Those that were exchanged longest ago come first,
+// and before them channels whose buffers were released.
 struct chosen {
     uint64_t used; // 0: released
     struct phi_key *key;
@@ -173,8 +174,8 @@ static void choose_keys(struct phi_peer *peer, const void *request, struct choic
             choose(choice, (struct chosen){key->used, key, NULL});
 }
 
-// Several at once: an exchange of many misses does not wait for an answer each time, nor is all
-// looked through each time.
+// Asks about several at once. An exchange of many misses then does not wait for an answer each
+// time, nor look through everything each time.
 static int ask_some(struct phi_peer *peer, bool slot, const void *request)
 {
     const int part = (int)(peer->segment->capacity / 4);
@@ -196,7 +197,7 @@ static int ask_some(struct phi_peer *peer, bool slot, const void *request)
     return asked;
 }
 
-// What was found says nothing of the next time.
+// The findings of one look say nothing of the next.
 static void forget_counts(struct phi_room *room)
 {
     room->again = false;
@@ -221,8 +222,8 @@ static void keep_found(struct phi_peer *peer, bool slot, bool full)
                                                 room->exchanging};
 }
 
-// Whether this pass has found out already; then the counts are there again. Each of many operations
-// would find the same.
+// Returns whether this pass has looked already; then the counts are there again. Each of many
+// operations would find the same.
 static bool is_found(struct phi_peer *peer, bool slot)
 {
     struct phi_room *room = &peer->room;
@@ -247,14 +248,14 @@ int phi_retire_room(struct phi_peer *peer, bool slot, const void *request)
     if (is_found(peer, slot))
         return -ENOSPC;
     if (!room->looking)
-        forget_counts(room); // of a look in vain of which nobody took the sentence
+        forget_counts(room); // of a look in vain, whose sentence nobody took
     room->looking = true;
     if (room->asked > 0 || phi_now() < room->at)
         return -EAGAIN;
     room->look += room->look == 0;
     if (ask_some(peer, slot, request) > 0)
         return -EAGAIN;
-    // Everything was looked at once. What is only under way makes room sooner or later.
+    // Everything was looked at once. Work that is only under way makes room sooner or later.
     if (!room->again) {
         room->look++; // the counts are for the sentence
         room->looking = false;
@@ -302,7 +303,7 @@ void phi_retire_explain(struct phi_peer *peer, char *text, size_t size)
     end_look(room);
 }
 
-// The peer has dropped the key. What it has told us since is of the key's next life.
+// The peer has dropped the key. The buffers that it has told us since are of the key's next life.
 static void renew_key(struct phi_key *key)
 {
     struct phi_peer *peer = key->peer;

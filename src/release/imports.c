@@ -35,7 +35,7 @@ int phi_imports_tell(struct phi_peer *peer, uint32_t export_id)
     return phi_peer_tell(peer, &message);
 }
 
-// Whether nothing here uses an import any more.
+// Returns whether nothing here uses an import any more.
 static bool is_unused(struct phi_peer *peer, const struct phi_remote_export *e)
 {
     for (struct ph_channel *channel = peer->channels.first; channel != NULL;
@@ -45,7 +45,7 @@ static bool is_unused(struct phi_peer *peer, const struct phi_remote_export *e)
     return true;
 }
 
-// Whether a channel has it, or an unfinished round is about to make one.
+// Returns whether a channel has the import, or an unfinished round is about to make such a channel.
 static bool is_wanted(struct phi_peer *peer, const struct phi_remote_export *e)
 {
     size_t cursor = 0;
@@ -67,7 +67,7 @@ static bool may_close(struct phi_peer *peer, const struct phi_remote_export *e)
     return ended && !e->importing && is_unused(peer, e);
 }
 
-// Without the lock; of what can block, on the thread of the device's closer.
+// Called without the lock. If the closing can block, the thread of the device's closer calls this.
 static void import_closed(void *opaque)
 {
     struct phi_remote_export *e = opaque;
@@ -81,8 +81,9 @@ static void import_closed(void *opaque)
     pthread_mutex_unlock(&self->lock);
 }
 
-// Gives up the lock while it unmaps, or hands that over. From before that no round may count on the
-// mapping: one that is taken meanwhile waits, and maps anew.
+// Gives up the lock while it unmaps, or hands the unmapping over. Before it gives up the lock, it
+// sees to it that no round counts on the mapping: a round that is taken meanwhile waits, and maps
+// anew.
 void phi_imports_close(struct phi_remote_export *e)
 {
     struct phi_self *self = e->peer->self;
@@ -116,9 +117,10 @@ static void forget(struct phi_peer *peer, struct phi_remote_export *e)
     free(e);
 }
 
-// Whether what this end has sent to a peer's allocation is there. Posts are delivered some time
-// after the stream is done with them, and bells are rung before they are posted; once the peer
-// closes its region they would fail, and the key of the region may not be unmapped before.
+// Returns whether the data that this end has sent to a peer's allocation is there. Posts are
+// delivered some time after the stream is done with them, and bells are rung before they are
+// posted. Once the peer closes its region they would fail, and the key of the region may not be
+// unmapped before.
 static bool is_delivered(struct phi_peer *peer, struct phi_remote_export *e)
 {
     for (struct ph_channel *channel = peer->channels.first; channel != NULL;
@@ -129,8 +131,9 @@ static bool is_delivered(struct phi_peer *peer, struct phi_remote_export *e)
     return e->marked && phi_link_delivered(peer->to.link, e->mark);
 }
 
-// Of one that is not imported, or no more: whether the peer knows that it is of no use here. The
-// key goes before, as the peer closes the region behind it then.
+// Parts with an export that is not imported, or no more. Returns whether the peer knows that the
+// export is of no use here. The key goes before we tell the peer, as the peer then closes the
+// region.
 static bool part_with(struct phi_peer *peer, struct phi_remote_export *e)
 {
     if (peer->to.link != NULL) {
@@ -147,7 +150,8 @@ struct phi_remote_export *phi_imports_closable(struct phi_peer *peer, struct phi
     look->left = look->later = false;
     for (struct phi_remote_export *e; (e = phi_map_next(&peer->imports.all, &cursor)) != NULL;) {
         if (e->import == NULL && !e->revoked)
-            // there is nothing of it to close: of thousands, before who uses it is looked for
+            // This export has nothing to close. There may be thousands, so we skip it before we
+            // look for its users.
             continue;
         bool idle = look->idle && e->import != NULL && !e->importing &&
                     (peer->self->end.leaving || !is_wanted(peer, e));
@@ -169,8 +173,9 @@ struct phi_remote_export *phi_imports_closable(struct phi_peer *peer, struct phi
     return NULL;
 }
 
-// Returns in how many ms to come again. Unmaps one at most, or hands it over; *closed: which may
-// take a while, so the service thread looks at all else before the next.
+// Unmaps one import at most, or hands it over, and sets *closed. That may take a while, so the
+// service thread looks at everything else before the next one. Returns in how many ms to come
+// again.
 int phi_imports_tick(struct phi_peer *peer, bool *closed)
 {
     struct phi_self *self = peer->self;

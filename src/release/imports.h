@@ -9,7 +9,7 @@
 struct phi_peer;
 struct phi_remote_export;
 
-// What a look for imports that may be closed takes in, and what it leaves.
+// A look for imports that may be closed: which ones it takes in, and which ones it leaves.
 struct phi_imports_look {
     bool idle;     // also those that nobody wants: of a rank that leaves, all
     bool blocking; // also those whose closing can block

@@ -108,8 +108,9 @@ static int tell_revoke(struct phi_peer *peer, uint64_t id, uint32_t export_id,
     return phi_peer_tell(peer, &message);
 }
 
-// Whether what streams of ours have sent from the allocation is at the peer. By the net it takes
-// another way than messages of the service threads, and a stream is done with it before.
+// Returns whether the data that our streams have sent from the allocation is at the peer. Over the
+// net the data takes another way than the messages of the service threads, and a stream is done
+// with it before it is there.
 static bool is_delivered(struct phi_release *part)
 {
     struct phi_link *link = part->peer->to.link;
@@ -159,8 +160,8 @@ static bool own_ends_drained(struct phi_release *part)
         all = false;
         if (!phi_revoke_waits(c))
             continue; // it ends by itself
-        // Where copies can look at `broken` they are skipped; a copy engine would write into a
-        // buffer that its owner has not opened.
+        // Copies that can look at `broken` are skipped. A copy engine cannot look, and would write
+        // into a buffer that its owner has not opened.
         const bool looks = c->self->device == NULL || c->fixed.stage.bells;
         if (looks)
             atomic_store(&c->fixed.own.line->broken, 1);
@@ -200,7 +201,8 @@ static int tick_part(struct phi_release *part, int64_t now, bool *over)
     return part->last.waiting ? answer_wait(part) : -1;
 }
 
-// Whether a release of the export's buffers is still to be told, which comes first.
+// Returns whether the peer is still to be told of a release of the export's buffers, which comes
+// first.
 static bool is_held_back(const struct phi_peer *peer, const struct phi_local_export *e)
 {
     for (const struct phi_release *part = peer->self->exports.releases; part != NULL;

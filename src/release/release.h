@@ -14,14 +14,14 @@ struct phi_node_message;
 struct phi_peer;
 struct phi_self;
 
-// phi_release_pending: whether a peer may still touch the allocation at `base` by what was
+// phi_release_pending returns whether a peer may still touch the allocation at `base` by what was
 // released.
 bool phi_release_pending(struct phi_self *self, uint64_t base);
 
 // phi_releases_count counts those under way, of own buffers.
 uint32_t phi_releases_count(const struct phi_self *self);
 
-// phi_release_names: whether a release of own buffers that is under way is about this life.
+// phi_release_names returns whether a release of own buffers that is under way is about this life.
 bool phi_release_names(const struct phi_peer *peer);
 
 // phi_releases_free forgets the releases under way, at the context's end.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What start.c, which begins releases, release.c, which carries them on, and release_wait.c, which
-// looks how far they are, share.
+// The state that three files share: start.c begins releases, release.c carries them on, and
+// release_wait.c looks how far they are.
 #ifndef PHI_RELEASE_RELEASE_STATE_H
 #define PHI_RELEASE_RELEASE_STATE_H
 
@@ -24,12 +24,12 @@ struct phi_release {
     uint32_t number;       // the last of the buffers that it may be about
     bool sent, revoked, drained;
     int64_t sent_at;
-    uint64_t mark; // of the link: what was posted until then is awaited ...
+    uint64_t mark; // of the link: the posts until then are awaited ...
     bool marked;   // ... if there is one
     struct phi_revoked last;
 };
 
-// What a release is about: a range of addresses, perhaps of one export only.
+// The scope of a release: a range of addresses, perhaps of one export only.
 struct phi_scope {
     const struct phi_local_export *export_;
     uint64_t begin, end;

@@ -18,7 +18,7 @@
 #include "peer/self.h"
 #include "release/release_state.h"
 
-// What is in the way of a state.
+// The obstacles that a state of a release still has.
 struct obstacle {
     int rc; // 0: nothing
     bool pins_only;
@@ -29,7 +29,7 @@ struct obstacle {
     struct phi_peer *ended; // its streams are held until our application knows that it has
 };
 
-// What is in the way is no stream, but captured graphs and device channels.
+// Returns whether no stream is in the way, but captured graphs and device channels are.
 static bool is_pinned(const struct phi_revoked *last)
 {
     return last->streams == 0 && (last->graphs > 0 || last->devices > 0);
@@ -47,7 +47,7 @@ static void in_the_way(struct obstacle *o, const struct phi_release *part)
     bool pinned = part->revoked && is_pinned(&part->last);
     o->pins_only = pinned && (o->rc == 0 || o->pins_only);
     o->more += o->rc != 0;
-    // What is more than pinned is named first.
+    // A part that is more than pinned is named first.
     if (o->part == NULL || (!pinned && is_pinned(&o->part->last)))
         o->part = part;
     o->rc = -EAGAIN;
@@ -73,8 +73,9 @@ static void look_at_mappings(struct phi_self *self, const struct phi_scope *scop
     }
 }
 
-// Whether a channel has, or may get, a buffer in the range that nobody released. What no peer was
-// told of has none: an exchange that failed before leaves its buffers behind.
+// Returns whether a channel has, or may get, a buffer in the range that nobody released. A buffer
+// that no peer was told of has no channel: an exchange that failed before leaves its buffers
+// behind.
 static bool has_unreleased(struct phi_self *self, const struct phi_scope *scope)
 {
     for (int rank = 0; rank < self->ranks; rank++) {
@@ -174,14 +175,14 @@ static int fail(struct phi_self *self, const struct phi_scope *scope, enum ph_re
                     size, at, names[state], peer->rank, peer->theirs.pid, what, more, suspicion);
 }
 
-// Whether the application is to be told at once. A fenced rank is answered by nobody.
+// Returns whether the application is to be told at once. Nobody answers a fenced rank.
 static bool must_tell(const struct phi_self *self, const struct obstacle *o)
 {
     return self->end.fenced || o->ended != NULL;
 }
 
-// What a call says of what is in the way. An end that the application does not know of comes first:
-// the others may wait for that.
+// Returns the failure of a call by an obstacle. An end that the application does not know of comes
+// first: the other ranks may wait until it is told.
 static int say(struct phi_self *self, const struct phi_scope *scope, enum ph_release_state state,
                const struct obstacle *o)
 {
@@ -221,5 +222,5 @@ int phi_release_wait(struct phi_self *self, const void *address, size_t size,
     if (o.rc)
         o.rc = say(self, &scope, state, &o);
     pthread_mutex_unlock(&self->lock);
-    return phi_untold_answer(self, o.rc); // at the deadline: of what is not in the way, too
+    return phi_untold_answer(self, o.rc); // at the deadline: ends that are not in the way, too
 }

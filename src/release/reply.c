@@ -35,8 +35,8 @@ void phi_retire_full_tell(struct phi_key *key)
         return;
     key->full = (struct phi_full){key->full.refusals + 1, peer->room.held_here,
                                   peer->room.held_there, peer->room.pinned, peer->room.exchanging};
-    // One that is owed already says how many there were, so the latest says all. Behind others it
-    // waits for its turn: the service thread comes again.
+    // A FULL that is owed already says how many there were, so the latest says all. Behind others
+    // it waits for its turn: the service thread comes again.
     if (peer->replies.fulls_unsaid || say_full(key) == -EAGAIN) {
         key->full_unsaid = peer->replies.fulls_unsaid = true;
         phi_service_wake(peer->self);
@@ -129,7 +129,7 @@ static int say(struct phi_peer *peer, const struct phi_unsaid *unsaid)
 
 bool phi_retire_say(struct phi_peer *peer)
 {
-    // Not connected yet: it is said then, and there is nothing to try before.
+    // If we are not connected yet, we say the answers then, and there is nothing to try before.
     if (!phi_peer_connected(peer) && peer->state < PHI_PEER_READY)
         return true;
     uint32_t said = 0;

@@ -11,8 +11,8 @@ struct phi_node_message;
 struct phi_peer;
 
 // phi_retire_full_tell (lower rank) tells the peer that an exchange of the key ends for want of a
-// slot; phi_retire_full_file takes that up. phi_retire_refused (higher rank): whether the lower
-// rank's exchange that this one would meet has ended so: its n-th meets this rank's n-th.
+// slot; phi_retire_full_file takes that up. phi_retire_refused (higher rank) returns whether the
+// lower rank's exchange that this one would meet has ended so: its n-th meets this rank's n-th.
 void phi_retire_full_tell(struct phi_key *key);
 int phi_retire_full_file(struct phi_peer *peer, const struct phi_node_message *message);
 bool phi_retire_refused(struct phi_key *key);

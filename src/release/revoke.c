@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a rank does when a peer gives a buffer back that is mapped here.
+// The work of a rank when a peer gives a buffer back that is mapped here.
 #include "release/revoke.h"
 
 #include <errno.h>
@@ -22,10 +22,10 @@
 #include "release/spent.h"
 #include "semaphore/segment.h"
 
-// At once, of one peer: each is looked through at every message and tick.
+// The most revocations of one peer at once: each message and tick looks through all of them.
 enum { REVOCATIONS_MAX = 4096 };
 
-// Ended exports of which the offers are not read yet, of one peer.
+// The most ended exports of one peer whose offers are not read yet.
 enum { GONE_MAX = 4096 };
 
 // A release of the peer, until all is drained here and the peer knows; or the end of one of its
@@ -83,8 +83,9 @@ static void revoke(struct phi_peer *peer, const struct phi_revocation *r)
             phi_revoke_channel(channel);
 }
 
-// Its offer may be read later: then it must not be filed, as nobody will say again that it is gone.
-// Without room it is, and stays until the pair is over.
+// Notes an export that has ended and whose offer may be read later. That offer must not be filed,
+// as nobody will say again that the export is gone. If there is no room to note it, the offer is
+// filed, and the export stays until the pair is over.
 static void note_gone(struct phi_peer *peer, uint32_t export_id)
 {
     if (export_id < peer->imports.seen || peer->imports.ended_count == GONE_MAX)
@@ -112,9 +113,9 @@ static void end_export(struct phi_peer *peer, uint32_t export_id)
     peer->imports.closing = true;
 }
 
-// What the peer sent before, the application may still take by the calls that it would have made.
-// So a release takes effect when that is here: over the net it may be told of later than the
-// message. Returns whether it has.
+// The application may still take the messages that the peer sent before, by the calls that it would
+// have made. So a release takes effect when they are here: over the net they may be told of later
+// than the release. Returns whether the release has taken effect.
 static bool take_effect(struct phi_peer *peer, struct phi_revocation *r)
 {
     if (r->begun)
@@ -126,11 +127,11 @@ static bool take_effect(struct phi_peer *peer, struct phi_revocation *r)
         end_export(peer, r->export_id);
     revoke(peer, r);
     phi_self_changed(peer->self);
-    phi_mailbox_wake(peer->self->mailbox); // of exchanges that wait for what will not come
+    phi_mailbox_wake(peer->self->mailbox); // for exchanges that wait for what will not come
     return true;
 }
 
-// The one that the message is about, or where it would be the next.
+// Returns the place of the revocation that the message is about, or the end of the list.
 static struct phi_revocation **place_of(struct phi_peer *peer,
                                         const struct phi_node_message *message, unsigned *before)
 {
@@ -188,7 +189,8 @@ void phi_revoke_free(struct phi_peer *peer)
     }
 }
 
-// What stands in the way of the first channel that is not drained; waiting: of any.
+// Notes the obstacles of the first channel that is not drained. `waiting` may be of any such
+// channel.
 static void note_left(struct ph_channel *channel, struct phi_revoked *now)
 {
     struct phi_executor *executor = channel->self->executor;
@@ -206,7 +208,8 @@ static void note_left(struct ph_channel *channel, struct phi_revoked *now)
         now->waiting = channel->fixed.index + 1;
 }
 
-// What it posted before may come later than the message.
+// Returns whether the peer has let the channel go and its posts are here. Posts that it made before
+// may come later than its message.
 static bool has_let_go(const struct ph_channel *channel)
 {
     return channel->kept.let_go && phi_peer_heard(channel->peer, &channel->kept.told_by_then);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a rank does when a peer gives a buffer back that is mapped here. With the lock held.
+// The work of a rank when a peer gives a buffer back that is mapped here. With the lock held.
 #ifndef PHI_RELEASE_REVOKE_H
 #define PHI_RELEASE_REVOKE_H
 

@@ -94,7 +94,7 @@ int phi_channel_close(struct ph_channel *channel)
 void phi_revoke_channel(struct ph_channel *channel)
 {
     int whole = 0;
-    // The status first: who is refused because of `revoked` finds there why.
+    // The status comes first: a call that is refused because of `revoked` finds the reason there.
     atomic_compare_exchange_strong(&channel->live.status, &whole, -ESTALE);
     // seq_cst: pairs with the executors, which store a number and then look at `revoked`.
     if (atomic_exchange(&channel->live.uses.revoked, 1) == 0)

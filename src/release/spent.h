@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Channels of which a buffer was given back, and that the application has let go of: nobody can use
-// one again, so it does not wait until its room is needed. The lower rank asks the other one about
-// each, by the handshake of rules/retire.h; a no is asked again after a pause, which grows.
+// Spent channels: a buffer was given back, and the application has let go of the channel. Nobody
+// can use such a channel again, so it does not wait until its room is needed. The lower rank asks
+// the other one about each, by the handshake of rules/retire.h. After a no it asks again, after a
+// pause, which grows.
 #ifndef PHI_RELEASE_SPENT_H
 #define PHI_RELEASE_SPENT_H
 
@@ -14,7 +15,7 @@ int phi_channel_close(struct ph_channel *channel);
 
 // All below with the lock.
 
-// phi_spent_note takes a channel up that was revoked, or lost its last handle, if it is one.
+// phi_spent_note takes a channel up that was revoked, or lost its last handle, if it is spent.
 void phi_spent_note(struct ph_channel *channel);
 
 // phi_spent_tick asks about some; returns in how many ms to call it again, -1: when something

@@ -51,8 +51,8 @@ void phi_spent_drop(struct ph_channel *channel)
     }
 }
 
-// Flags that will not rest keep their line until the pair is over: asking again is of no use. What
-// the peer has not taken so far it may just be taking, for a while.
+// Flags that will not rest keep their line until the pair is over, so asking again is of no use.
+// But for a while the peer may be just taking messages that it has not taken so far.
 bool phi_spent_is_for_ever(struct ph_channel *channel, enum phi_retire_answer answer)
 {
     if (answer != PHI_RETIRE_PINNED || channel->fixed.own.flags.lanes == 0)

@@ -16,12 +16,13 @@ void phi_spent_drop(struct ph_channel *channel);
 // phi_spent_answered files the peer's answer.
 void phi_spent_answered(struct ph_channel *channel, enum phi_retire_answer answer);
 
-// phi_spent_is: whether a channel belongs on the list; append puts it there, take takes the first.
+// phi_spent_is returns whether a channel belongs on the list; append puts it there, take takes the
+// first.
 bool phi_spent_is(const struct ph_channel *channel);
 void phi_spent_append(struct ph_channel *channel);
 struct ph_channel *phi_spent_take(struct phi_spent *spent);
 
-// phi_spent_is_for_ever: whether an answer will not change any more.
+// phi_spent_is_for_ever returns whether an answer will not change any more.
 bool phi_spent_is_for_ever(struct ph_channel *channel, enum phi_retire_answer answer);
 
 // phi_spent_postpone: the next try comes later than this one did.

@@ -46,8 +46,8 @@ void phi_release_buffer(struct phi_key *key, struct phi_own_buffer *own)
 {
     struct phi_self *self = key->peer->self;
     own->released = true;
-    // Before the peer is told of the release: a round that is under way with this buffer ends
-    // without it there. Pairs with the load in phi_revoke_key.
+    // We store this before the peer is told of the release: a round that is under way with this
+    // buffer ends there without the buffer. The store pairs with the load in phi_revoke_key.
     if (key->agreement.state != PHI_AGREEMENT_IDLE && key->agreement.mine == own->number &&
         key->slot != PHI_NO_SLOT)
         phi_segment_put64(
@@ -69,7 +69,8 @@ static int release_buffers(struct phi_peer *peer, const struct phi_scope *scope,
             if (own->released || !phi_scope_has(scope, own))
                 continue;
             *any = true;
-            // Who was never told has nothing to end, and may not even be known yet.
+            // A peer that was never told of the buffer has nothing to end, and may not even be
+            // known yet.
             if (own->told && !phi_release_over(peer) &&
                 part_for(peer, own->export_, scope, since) == NULL)
                 return -ENOMEM;
@@ -104,7 +105,7 @@ static int release_scope(struct phi_self *self, const struct phi_scope *scope, b
             revoke_own_ends(peer);
         *any = *any || here;
     }
-    // What only retired keys had a buffer in.
+    // These exports had buffers of retired keys only.
     for (uint32_t i = self->exports.count; i-- > 0;) {
         struct phi_local_export *e = self->exports.live[i];
         if (e->buffers == 0 && (scope->export_ == NULL || scope->export_ == e) &&
@@ -140,7 +141,7 @@ void phi_release_gone(struct phi_self *self, const struct phi_allocation *now)
     }
 }
 
-// Whether the library ever knew something in the range that is not over.
+// Returns whether the library ever knew something in the range that is not over.
 static bool is_known(struct phi_self *self, const struct phi_scope *scope)
 {
     for (struct phi_release *part = self->exports.releases; part != NULL; part = part->next)
@@ -166,8 +167,7 @@ int phi_release_start(struct phi_self *self, const void *address, size_t size)
     else if (!any && !is_known(self, &scope))
         rc = phi_memory_describe(self->memory, address, size, &allocation, &offset);
     pthread_mutex_unlock(&self->lock);
-    return rc == PH_EKIND ? 0
-                          : rc; // of memory that cannot be exchanged there is nothing to release
+    return rc == PH_EKIND ? 0 : rc; // memory that cannot be exchanged has nothing to release
 }
 
 int phi_release_fail(const struct phi_key *key)

@@ -11,8 +11,8 @@
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
 
-// Whether a message is here that the application has still to take: a note, or the end of what it
-// posted.
+// Returns whether a message is here that the application has still to take: a note, or the end of a
+// message that it posted.
 static bool is_due(const struct ph_channel *channel)
 {
     uint32_t posted = atomic_load(&channel->live.posted);
@@ -31,12 +31,12 @@ static void look_at_channel(struct ph_channel *channel, struct phi_retire_view *
     executor->ops->left(executor, &channel->live.uses, &left);
     const bool busy =
         left.streams > 0 || atomic_load(&channel->live.inside) > 0 || !phi_staging_rests(channel);
-    // Of a released channel a handle is only the right to ask for its status, and to take what came
-    // before.
+    // A handle of a released channel is only the right to ask for the channel's status, and to take
+    // messages that came before.
     const bool of_use = atomic_load(&channel->live.uses.revoked) == 0 || is_due(channel);
     const bool held = channel->kept.handles > 0 && of_use;
-    // Flags stand where they stand: another channel can go on there when they rest. Who still has
-    // something to do with them may bring that about.
+    // Flags keep their numbers: another channel can go on there when they rest. A thread that still
+    // has something to do with them may bring them to rest.
     const bool by_flags = atomic_load(&channel->live.flagged) != 0 && !channel->fixed.stage.is;
     view->pinned = view->pinned || left.graphs > 0 || left.devices > 0 ||
                    (by_flags && !busy && !held && !phi_flags_rest(channel));
@@ -44,7 +44,7 @@ static void look_at_channel(struct ph_channel *channel, struct phi_retire_view *
     view->held = view->held || held;
 }
 
-// Of a channel, or of a whole key (channel NULL).
+// Returns the view of a channel, or of a whole key (channel NULL).
 struct phi_retire_view phi_view_of(const struct phi_key *key, struct ph_channel *channel)
 {
     struct phi_retire_view view = {.round = key->agreement.round};
@@ -61,7 +61,7 @@ struct phi_retire_view phi_view_of(const struct phi_key *key, struct ph_channel 
     return view;
 }
 
-// As far as this rank was told.
+// Returns whether the peer released its buffer, as far as this rank was told.
 bool phi_view_theirs_released(const struct phi_key *key, const struct ph_channel *channel)
 {
     const struct phi_peer_buffer *theirs = phi_key_theirs(key, channel->fixed.theirs.number);

@@ -7,7 +7,7 @@
 #include "peer/self.h"
 #include "transfer/issue.h"
 
-// Where the bytes are: mapped, or over the net.
+// Sets the place of the bytes: an address where the buffer is mapped, else an offset over the net.
 static void set_place(struct phi_work *work, const struct ph_channel *channel, size_t offset,
                       void **place)
 {

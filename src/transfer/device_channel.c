@@ -12,7 +12,7 @@
 #include "semaphore/flags.h"
 #include "transfer/issue.h"
 
-// What device.cuh calls its own is the same memory as that of our kernels.
+// The types that device.cuh calls its own describe the same memory as those of our kernels.
 static_assert(sizeof(struct ph_device_lane) == sizeof(struct phi_flag_lane), "one lane");
 static_assert(offsetof(struct ph_device_lane, credit) == offsetof(struct phi_flag_lane, credit),
               "one lane");
@@ -46,7 +46,7 @@ static int refuse(const struct ph_channel *channel, int rc, const char *why)
                     (unsigned long long)channel->op_id, channel->peer->rank, why);
 }
 
-// What a kernel could not work with, and what the channel has become.
+// Refuses a channel that a kernel could not work with, or that is closed.
 static int check(struct ph_channel *channel)
 {
     if (channel->self->device == NULL)
@@ -97,7 +97,7 @@ static struct ph_device_channel describe(const struct ph_channel *channel)
     return device;
 }
 
-// What the channel will have been used for: kernels do not say so themselves.
+// Notes the uses that the channel will have: kernels do not note their own.
 static void note(struct ph_channel *channel)
 {
     for (int outgoing = 0; outgoing < 2; outgoing++)
@@ -117,7 +117,8 @@ int phi_device_channel_open(struct ph_channel *channel, struct ph_device_channel
     pthread_mutex_lock(&self->lock);
     int rc = check(channel);
     if (rc == 0) {
-        // Against the revoker's store of `revoked` and load of `devices`: one sees the other.
+        // The add and the load pair with the revoker's store of `revoked` and load of `devices`:
+        // one sees the other.
         atomic_fetch_add(&channel->live.uses.devices, 1);
         atomic_store(&channel->self->issuing.unfenced, true);
         if (atomic_load(&channel->live.uses.revoked) != 0) {
@@ -144,7 +145,7 @@ int phi_device_channel_release(struct ph_channel *channel)
                       (unsigned long long)channel->op_id, channel->peer->rank);
     } else {
         atomic_fetch_sub(&channel->live.uses.devices, 1);
-        phi_service_wake(self); // of who waits until nothing touches the channel
+        phi_service_wake(self); // for whoever waits until nothing touches the channel
     }
     pthread_mutex_unlock(&self->lock);
     return rc;

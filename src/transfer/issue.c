@@ -21,7 +21,7 @@ enum phi_call phi_channel_late_recv(const struct ph_channel *channel)
     return phi_channel_active(channel, false) ? PHI_CALL_TRANSFER : PHI_CALL_COMPLETE;
 }
 
-// Of an unbound channel, which has signals as well.
+// Returns whether a call moves a message of an unbound channel. Such a channel has signals as well.
 static bool is_message(const struct phi_channel_call *call)
 {
     return call->channel->fixed.unbound && !phi_call_signals(call->call);
@@ -46,7 +46,7 @@ void phi_channel_unpost(struct ph_channel *channel, bool outgoing)
     atomic_fetch_and(&channel->live.posted, ~direction_bit(outgoing));
 }
 
-// Which words this end has ever waited for; set once, so that the data path only reads it.
+// Notes a word that this end waits for. The bit is set once, so that the data path only reads it.
 static void note_await(struct ph_channel *channel, bool outgoing, const struct phi_step *step)
 {
     uint32_t bit = 1u << (outgoing * 2 + step->word);
@@ -67,7 +67,7 @@ static void set_word(struct phi_work *work, struct ph_channel *channel, bool out
     if (channel->fixed.route.link == NULL)
         return;
     work->remote.route = &channel->fixed.route;
-    // Which of the word's two bits it is; the side of the line is the sender's.
+    // `which` names one of the word's two bits. The side of the line is the sender's.
     const struct phi_net_post post = {
         .line = channel->fixed.index,
         .side = (uint8_t)(outgoing ? channel->peer->segment->side : !channel->peer->segment->side),
@@ -84,8 +84,8 @@ static uint8_t asks_of(const struct phi_channel_call *call)
            (call->remote_offset == 0 ? PHI_ASK_END : 0);
 }
 
-// Of an unbound channel: into the peer's bounce buffer, or out of the own one. The latter is for
-// what has come, whatever became of the peer since.
+// Fills in the copy of an unbound channel's message, into the peer's bounce buffer or out of the
+// own one. The latter is for data that has come, whatever became of the peer since.
 static void set_bounce(struct phi_work *work, const struct phi_channel_call *call)
 {
     struct ph_channel *channel = call->channel;
@@ -108,8 +108,8 @@ static void set_bounce(struct phi_work *work, const struct phi_channel_call *cal
     work->remote.route = NULL;
 }
 
-// To oneself: no other end is waited for, and where a message goes to where it is nothing is
-// copied.
+// Fills in a message of this rank to itself. No other end is waited for. If the message is already
+// at its destination, nothing is copied.
 static void set_self(struct phi_work *work, const struct phi_channel_call *call)
 {
     work->span.size = call->data == call->to ? 0 : call->size;
@@ -118,8 +118,9 @@ static void set_self(struct phi_work *work, const struct phi_channel_call *call)
     work->span.asks = PHI_ASK_SOURCE | PHI_ASK_DESTINATION | PHI_ASK_END;
 }
 
-// Over the net what is sent lies in the other area of the own bounce buffer first: the caller's
-// memory is not registered. Returns how many items that are.
+// Adds the items of a message by bounce buffers, and returns how many there are. Over the net a
+// message that is sent lies in the other area of the own bounce buffer first, because the caller's
+// memory is not registered.
 static size_t add_bounce(const struct phi_channel_call *call, struct phi_work *work)
 {
     struct ph_channel *channel = call->channel;
@@ -186,7 +187,7 @@ bool phi_call_is_long(const struct phi_channel_call *call)
            call->channel->fixed.ring[call->outgoing] && call->size > PHI_RING_WHOLE;
 }
 
-// A part of a message by a ring: the lanes and slots of the two bounce buffers.
+// Fills in a part of a message by a ring: the lanes and slots of the two bounce buffers.
 static void set_ring(struct phi_work *work, const struct phi_channel_call *call)
 {
     const struct ph_channel *channel = call->channel;
@@ -205,7 +206,8 @@ static void set_ring(struct phi_work *work, const struct phi_channel_call *call)
         atomic_load_explicit(&channel->self->issuing.unfenced, memory_order_relaxed);
 }
 
-// A message by flags: the lanes of its direction, and what of the copy its step needs.
+// Fills in a step of a message by flags: the lanes of its direction, and the members of the copy
+// that the step needs.
 static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
                     const struct phi_step *step)
 {
@@ -281,13 +283,13 @@ struct phi_work phi_channel_work(struct ph_channel *channel, enum phi_step_kind 
     };
 }
 
-// Whether a post only says that what this end has waited for was taken.
+// Returns whether a post only says that this end has taken what it waited for.
 static bool post_answers(const struct phi_channel_call *call, const struct phi_step *step)
 {
     return step->bit == PHI_BIT_FREE || (step->bit == PHI_BIT_FULL && !call->outgoing);
 }
 
-// By a bell: the program is one item, and one more where something is copied.
+// Adds a call that goes by a bell. Its program is one item, and one more where something is copied.
 static size_t add_bell(const struct phi_channel_call *call, struct phi_work *work)
 {
     const struct phi_bell bell = phi_bell_of(call->program);
@@ -355,7 +357,8 @@ size_t phi_work_add_call(const struct phi_channel_call *call, struct phi_work *w
     return items;
 }
 
-// Returns how many there are then. Bells of one lane that follow one another land together.
+// Adds the items of a call, and returns how many items there are then. Bells of one lane that
+// follow one another land together.
 static size_t add_next(const struct phi_channel_call *call, struct phi_work *work, size_t used)
 {
     const size_t added = phi_work_add_call(call, work + used);
@@ -408,7 +411,7 @@ static int flush(struct phi_self *self, struct phi_work *work, size_t n, void *s
     return rc;
 }
 
-// Of calls that fill slots as many as can go on beside those that help. Returns how many.
+// Adds as many calls that fill slots as can go on beside the calls that help. Returns how many.
 static size_t add_helped(const struct phi_channel_call *calls, size_t n,
                          const struct phi_helps *helps, struct phi_work *work, size_t *used)
 {
@@ -447,7 +450,8 @@ static void count_read(const struct phi_channel_call *call)
         phi_channel_reads(call->channel);
 }
 
-// The lanes of what was enqueued, which were there when it was taken and stay until we leave.
+// Kicks the lanes of the calls that were enqueued. The lanes were there when the calls were taken,
+// and stay until we leave.
 static size_t kick(const struct phi_channel_call *calls, size_t n, const struct phi_helps *helps)
 {
     for (size_t i = 0; i < n; i++) {
@@ -503,7 +507,7 @@ int phi_issue_prepare(struct phi_self *self)
     return work == NULL ? -ENOMEM : 0;
 }
 
-// With room for `room` items in `work`.
+// `work` has room for `room` items.
 int phi_issue_calls(struct phi_self *self, const struct phi_channel_call *calls, size_t n,
                     const struct phi_helps *helps, void *stream, bool *begun, struct phi_work *work,
                     size_t room)

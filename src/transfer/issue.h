@@ -11,9 +11,9 @@
 
 struct phi_self;
 
-// Calls of a group that wait for staged messages, while the group fills more slots than the peers'
-// may be able to give back meanwhile: what the peers send goes on beside each part of that. No
-// two of one lane.
+// Calls of a group that wait for staged messages, while the group fills more slots than the peers
+// may be able to give back meanwhile. The messages that the peers send go on beside each part of
+// the filling. No two of these calls are of one lane.
 #define PHI_HELPS_MAX (PHI_TOGETHER_MAX - 1)
 struct phi_helps {
     struct phi_channel_call calls[PHI_HELPS_MAX];
@@ -25,9 +25,10 @@ struct phi_helps {
 int phi_issue_prepare(struct phi_self *self);
 
 // phi_issue decides the calls and enqueues them in order, as one operation where they fit. They are
-// valid (ranges, roles). *begun: whether earlier calls of the same group are enqueued, and then
-// whether any of all those is. Errors: as the transfer functions; a channel whose operation was
-// enqueued half-way is broken. helps: those of the calls' group, or NULL.
+// valid (ranges, roles). *begun: before the call, whether earlier calls of the same group are
+// enqueued; after it, whether any of these or those is. Errors: as the transfer functions; a
+// channel whose operation was enqueued half-way is broken. helps: those of the calls' group, or
+// NULL.
 int phi_issue(struct phi_self *self, struct phi_channel_call *calls, size_t n,
               const struct phi_helps *helps, void *stream, bool *begun);
 
@@ -41,11 +42,12 @@ struct phi_third_party {
 struct phi_work phi_channel_work(struct ph_channel *channel, enum phi_step_kind kind,
                                  enum phi_call call);
 
-// phi_call_is_long: whether a call is of a message that goes through a ring while it is taken.
+// phi_call_is_long returns whether a call is of a message that goes through a ring while it is
+// taken.
 bool phi_call_is_long(const struct phi_channel_call *call);
 
-// phi_call_fills, phi_call_empties: whether a call of a staged channel, which is decided, fills
-// slots, or empties them.
+// phi_call_fills, phi_call_empties return whether a call of a staged channel, which is decided,
+// fills slots, or empties them.
 bool phi_call_fills(const struct phi_channel_call *call);
 bool phi_call_empties(const struct phi_channel_call *call);
 

@@ -23,8 +23,8 @@ static bool is_drained(struct ph_channel *channel)
     return executor->ops->drained(executor, &channel->live.uses, NULL, 0);
 }
 
-// Leaving and breaking add bits and take none away: where the word says nothing but this, the peer
-// wrote it.
+// Returns whether the word shows a message. Leaving and breaking add bits and take none away: if
+// the word says nothing but this, the peer wrote it.
 static bool is_word_shown(const struct phi_channel_call *call)
 {
     const struct phi_step *first = &phi_programs[call->call].steps[0];
@@ -33,7 +33,7 @@ static bool is_word_shown(const struct phi_channel_call *call)
     return atomic_load(&line->word[first->word]) == first->bit;
 }
 
-// With a post or a wait of ours still on a stream, it may be the word of the message before.
+// While a post or a wait of ours is still on a stream, the word may be that of the message before.
 static bool is_word_here(const struct phi_channel_call *call)
 {
     return !call->channel->kept.retired && is_drained(call->channel) && is_word_shown(call);
@@ -57,7 +57,8 @@ static bool is_here(const struct phi_channel_call *call, enum phi_word word, enu
                : phi_flags_here(call->channel, call->outgoing, word, method, call->size);
 }
 
-// Also what was taken of the peer's channels that had ended already, on the way to their buffers.
+// Returns whether the channel is drained, and so are the messages that were taken of the peer's
+// channels that had ended already, on the way to their buffers.
 static bool is_peer_drained(struct ph_channel *channel)
 {
     struct phi_executor *executor = channel->self->executor;
@@ -65,8 +66,8 @@ static bool is_peer_drained(struct ph_channel *channel)
            executor->ops->drained(executor, &channel->peer->channels.late, NULL, 0);
 }
 
-// enter lets nobody retire a channel until it is left. -ESTALE: it is retired; -EAGAIN: the peer is
-// being asked.
+// enter_ended lets nobody retire a channel until it is left. -ESTALE: it is retired; -EAGAIN: the
+// peer is being asked.
 static int enter_ended(struct ph_channel *channel)
 {
     pthread_mutex_lock(&channel->self->lock);
@@ -77,9 +78,9 @@ static int enter_ended(struct ph_channel *channel)
     return rc;
 }
 
-// Waits a little for what stands before a call, which may end at this moment, now that the peer
-// has. It looks once more after the time has passed: this thread may have been the one without a
-// core.
+// Waits a little for the work before a call. That work may end at this moment, now that the peer
+// has ended. It looks once more after the time has passed: this thread may have been the one
+// without a core.
 static bool await_drained(struct ph_channel *channel, bool (*drained)(struct ph_channel *channel),
                           int64_t soon)
 {
@@ -108,8 +109,8 @@ static bool await_ended(struct ph_channel *channel, bool begun)
     return false;
 }
 
-// Of a word that shows no message there is nothing to wait for: the peer writes no other. Of a
-// retired channel the line serves another, so this is done under the peers' lock.
+// If the word shows no message, there is nothing to wait for: the peer writes no other. The line of
+// a retired channel serves another channel, so this is done under the peers' lock.
 static bool with_word(const struct phi_channel_call *call,
                       bool (*act)(const struct phi_channel_call *call))
 {
@@ -122,7 +123,7 @@ static bool with_word(const struct phi_channel_call *call,
     return done;
 }
 
-// Of what a call waits for first.
+// Returns whether the message that a call waits for first is here.
 static bool first_is_here(const struct phi_channel_call *call)
 {
     const struct phi_program *program = call->program;
@@ -130,8 +131,8 @@ static bool first_is_here(const struct phi_channel_call *call)
            is_here(call, (enum phi_word)program->steps[0].word, call->method);
 }
 
-// Of a message by flags. What is there by lines, or in slots, is unpacked on the stream; the peer
-// is told nothing. The channel's own numbers are revoked: what is in slots has others.
+// Takes a message by flags. A message by lines, or in slots, is unpacked on the stream; the peer is
+// told nothing. The channel's own numbers are revoked, so the work has those of `late`.
 static bool take_flags(const struct phi_channel_call *call, void *stream, bool begun)
 {
     struct ph_channel *channel = call->channel;
@@ -167,7 +168,7 @@ static bool take_ended(const struct phi_channel_call *call, void *stream, bool b
     return taken;
 }
 
-// A kernel would take it, where none is to be launched.
+// Returns whether a kernel would have to take the message, at an end that launches none.
 static bool is_out_of_reach(const struct phi_channel_call *call)
 {
     return call->channel->fixed.own.zero_sm && call->channel->fixed.stage.is;
