@@ -68,8 +68,8 @@ void phi_self_break(struct phi_self *self, int code)
     phi_loopback_break(self, code);
 }
 
-// Returns whether the application of a side may not know that the pair has ended, and so use its
-// buffers.
+// Returns whether the application of a side may know nothing of the end of the pair, and so still
+// use its buffers.
 static bool is_unknowing(const struct phi_side *side)
 {
     return atomic_load(&side->told) == 0 && atomic_load(&side->state) == PHI_SIDE_LIVE;
@@ -166,7 +166,7 @@ bool phi_peer_release(struct phi_peer *peer)
     return true;
 }
 
-// Returns whether our application does not know of the end while the peer, which may live, acts on
+// Returns whether our application does not know of the end, and the peer, which may live, relies on
 // that.
 static bool is_untold(const struct phi_peer *peer)
 {

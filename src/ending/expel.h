@@ -25,7 +25,7 @@ void phi_expel_file(struct phi_self *self, int rank, uint64_t life);
 // that was connecting to it meanwhile calls it.
 void phi_expel_settle(struct phi_peer *peer);
 
-// phi_expel_tell tells a rank that has just been connected to who was expelled.
+// phi_expel_tell tells a rank that has just been connected to which lives were expelled.
 void phi_expel_tell(struct phi_peer *peer);
 
 // phi_expel_look looks whether the peer has expelled this rank; look_all, whether any has.

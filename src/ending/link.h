@@ -20,8 +20,9 @@ bool phi_hello_lost(struct phi_peer *peer);
 void phi_hello_cut(struct phi_peer *peer);
 bool phi_hello_cut_due(struct phi_peer *peer);
 
-// phi_hello_exited: the process of a peer on this node is gone. What it has sent may still come:
-// the link ends by itself, or its cut is due half a second later. exiting: whether that was told.
+// phi_hello_exited: the process of a peer on this node is gone. Messages that it has sent may still
+// come: the link ends by itself, or its cut is due half a second later. phi_hello_exiting returns
+// whether that was told.
 void phi_hello_exited(struct phi_peer *peer);
 bool phi_hello_exiting(const struct phi_peer *peer);
 

@@ -104,7 +104,7 @@ struct phi_turn {
 
 #define PHI_NO_TURN SIZE_MAX
 
-// The data path changes these members without the lock, so they are atomics.
+// The data path changes these members without the lock, so most are atomics.
 struct phi_channel_live {
     _Atomic int status; // 0 or why it cannot be used
     // of the end of a channel alone; written before `status`, read behind it

@@ -153,8 +153,8 @@ struct phi_replies {
     bool fulls_unsaid; // the `full` of some key is still to be said
 };
 
-// Spent channels of the lower rank: their buffers were given back, and the application has let go
-// of them. The lower rank asks the peer about them, in turns. See release/spent.h.
+// Spent channels of the lower rank: a buffer of each was given back, and the application has let go
+// of the channel. The lower rank asks the peer about them, in turns. See release/spent.h.
 struct phi_spent {
     struct ph_channel *first, **end; // linked by `spent_next`
     uint32_t count;

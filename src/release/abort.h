@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The end of one unbound channel, at both ends: one of them aborts it, or takes a message of
-// another size than it named. What waits goes on, and the bounce buffers are given back; an
+// another size than it named. The waits of streams go on, and the bounce buffers are given back. An
 // exchange of the operation yields another channel. All with the lock.
 #ifndef PHI_RELEASE_ABORT_H
 #define PHI_RELEASE_ABORT_H

@@ -124,8 +124,8 @@ static bool is_delivered(struct phi_release *part)
     return part->marked && phi_link_delivered(link, part->mark);
 }
 
-// The peer has a wait on a channel. Where no stream of ours will post there any more, it may go on:
-// its copy, if one follows, finds our buffer still valid.
+// The peer has a wait on a channel. If no stream of ours will post there any more, the wait may go
+// on: its copy, if one follows, finds our buffer still valid.
 static int answer_wait(struct phi_release *part)
 {
     struct phi_peer *peer = part->peer;

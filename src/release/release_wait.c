@@ -29,7 +29,7 @@ struct obstacle {
     struct phi_peer *ended; // its streams are held until our application knows that it has
 };
 
-// Returns whether no stream is in the way, but captured graphs and device channels are.
+// Returns whether no stream is in the way, but captured graphs or device channels are.
 static bool is_pinned(const struct phi_revoked *last)
 {
     return last->streams == 0 && (last->graphs > 0 || last->devices > 0);

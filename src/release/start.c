@@ -105,7 +105,7 @@ static int release_scope(struct phi_self *self, const struct phi_scope *scope, b
             revoke_own_ends(peer);
         *any = *any || here;
     }
-    // These exports had buffers of retired keys only.
+    // We also end exports that had buffers of retired keys only.
     for (uint32_t i = self->exports.count; i-- > 0;) {
         struct phi_local_export *e = self->exports.live[i];
         if (e->buffers == 0 && (scope->export_ == NULL || scope->export_ == e) &&

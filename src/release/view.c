@@ -12,7 +12,7 @@
 #include "semaphore/segment.h"
 
 // Returns whether a message is here that the application has still to take: a note, or the end of a
-// message that it posted.
+// transfer that it posted.
 static bool is_due(const struct ph_channel *channel)
 {
     uint32_t posted = atomic_load(&channel->live.posted);
