@@ -59,7 +59,7 @@ bool phi_cuda_sticky(CUresult result);
 CUresult phi_cuda_copy_together(const struct phi_driver *driver, CUdeviceptr *to, CUdeviceptr *from,
                                 size_t *sizes, size_t n, CUstream stream);
 
-// What the files with cuda.h know of a device beyond device.h.
+// These give the files with cuda.h what device.h does not show of a device.
 const struct phi_driver *phi_device_driver(const struct phi_device *device);
 CUdevice phi_device_handle(const struct phi_device *device);
 CUcontext phi_device_context(const struct phi_device *device);

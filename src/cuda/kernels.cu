@@ -46,8 +46,9 @@ static __device__ void store_release_64(uint64_t address, uint64_t value)
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 
-// What this thread has written, read, and got from others by a barrier, before what it writes next.
-// No order of a store before a later load: nothing here needs one, and it costs more.
+// The fence puts everything that this thread has written, read, and got from others by a barrier
+// before its next writes. It does not order a store before a later load: nothing here needs that,
+// and it costs more.
 static __device__ void fence_system()
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
@@ -107,7 +108,7 @@ extern "C" __global__ void phi_brace(const __grid_constant__ phi_brace_args args
     store_number(args.done, args.number);
 }
 
-// Of the threads that share a copy: this one's place and their number.
+// This thread's place among the threads that share a copy, and their number.
 struct phi_share {
     uint64_t first, stride;
 };
@@ -162,9 +163,10 @@ static __device__ phi_share share_of(uint32_t block, uint32_t blocks)
 // Units that a warp copies at once.
 #define ROW 256
 
-// Of a copy over a link multiprocessors do not get the same: by equal shares some need twice as
-// long as others, and at last few fill the link. So warps draw rows: 16 blocks are as fast as 128.
-// Each draws until nothing is left, once for each row together, so that *drawn comes back to 0.
+// The multiprocessors do not get equal parts of a link: in a copy by equal shares some need twice
+// as long as others, and at last few fill the link. So warps draw rows: 16 blocks are as fast as
+// 128. Each warp draws until nothing is left. All draw once for each row together, so that *drawn
+// comes back to 0.
 template <typename Copy>
 static __device__ __forceinline__ void draw_rows(uint64_t n, phi_share share, uint32_t *drawn,
                                                  Copy copy)
@@ -460,7 +462,8 @@ template <class Args> struct follower {
     }
 };
 
-// Of launches that overlap: as far as this block is concerned, the one behind this may begin.
+// Launches may overlap: this block lets the launch behind this one begin, as far as the block is
+// concerned.
 static __device__ void let_next_in()
 {
 #if __CUDA_ARCH__ >= 900
@@ -527,7 +530,7 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     let_next_in();
     copy_when({item.destination, item.source, item.size, 0, 0, 0, 0, 0, 0}, blockIdx.x - item.first,
               behind - item.first, true, nullptr, [&] {
-                  // Where one of them is broken each block looks at its own.
+                  // If one of the items is broken, each block looks at its own item.
                   const bool look =
                       item.broken != 0 && (args.sync == 0 || gate_of(args) == GATE_SKIP);
                   return !look || !__syncthreads_or(threadIdx.x == 0 && is_skipped(item.broken));
@@ -583,7 +586,7 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
         return;
     if (gridDim.x > 1)
         fence_system(); // pairs with those of the other blocks
-    // What tells of a copy that was left out is left out.
+    // The post behind a copy that was left out is left out, too: it would tell of that copy.
     const bool skip = gate != GATE_COPY && args.before < args.count &&
                       args.items[args.before].kind == PHI_BRACE_POST;
     do_items(args.items, args.before + skip, args.count);

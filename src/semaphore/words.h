@@ -24,7 +24,7 @@ enum phi_word {
     PHI_WORD_COUNT,
 };
 
-// What a word says: one bit each, so that a bit can be added to release a wait, with a mark beside
+// The values of a word: one bit each. So a bit can be added to release a wait, with a mark beside
 // it (PHI_BIT_ADDED).
 enum phi_bit {
     PHI_BIT_READY = 1, // the passive end's buffer may be touched
@@ -46,8 +46,8 @@ struct phi_line;
 struct phi_line {
     _Alignas(64) _Atomic uint32_t word[PHI_WORD_COUNT];
     _Atomic uint32_t broken;
-    // Of a mirrored segment: counts the channels that had the line before, so that a post which
-    // comes late is not taken for one of the next channel.
+    // In a mirrored segment this counts the channels that had the line before: a post that comes
+    // late is not taken for a post of the next channel.
     _Atomic uint32_t life;
     // `broken` for what waits for flags, which never copies after that: 1, then PHI_GIVEN_UP once a
     // wait has ended by it.
@@ -144,7 +144,7 @@ static inline int phi_step_bells(unsigned kind)
     return kind >= PHI_STEP_BELL;
 }
 
-// Whether a stream may wait at the step.
+// phi_step_waits returns whether a stream may wait at the step.
 static inline int phi_step_waits(unsigned kind)
 {
     return kind == PHI_STEP_WAIT ||
@@ -167,7 +167,7 @@ enum phi_method {
     PHI_BY_BOUNCE, // of unbound channels: as by words, into memory of the library, and out of it
 };
 
-// What a call enqueues at its end of a direction.
+// The calls that enqueue work at their end of a direction.
 enum phi_call {
     PHI_CALL_PUT,      // copy
     PHI_CALL_GET,      // copy
