@@ -67,7 +67,7 @@ void phi_device_close(struct phi_device *device, int64_t deadline);
 void phi_device_gate(struct phi_device *device, bool (*quiet)(void *opaque), void *opaque);
 void phi_device_hand(struct phi_device *device, struct phi_closing *closing);
 uint64_t phi_device_handed(struct phi_device *device); // how many, so far
-// ended: whether so many are done, at the deadline at the latest.
+// phi_device_ended returns whether so many calls are done, at the deadline at the latest.
 bool phi_device_ended(struct phi_device *device, uint64_t handed, int64_t deadline);
 
 const struct phi_device_info *phi_device_info(const struct phi_device *device);

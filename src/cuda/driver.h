@@ -55,7 +55,7 @@ bool phi_cuda_sticky(CUresult result);
 
 // phi_cuda_copy_together gives the copy engine n copies that have no order among themselves by one
 // call; CUDA_ERROR_NOT_SUPPORTED: this build or this driver has none (before 13.0). Neither on the
-// legacy stream nor while it captures. What has begun when it fails nobody says.
+// legacy stream nor while it captures. If the call fails, nobody says which copies have begun.
 CUresult phi_cuda_copy_together(const struct phi_driver *driver, CUdeviceptr *to, CUdeviceptr *from,
                                 size_t *sizes, size_t n, CUstream stream);
 

@@ -317,8 +317,8 @@ static __device__ void move(const phi_hop_item &item, const Team &team, hop_foll
     tell_share(item, 0, 1);
 }
 
-// By one thread. What came before on the stream is over, and this end has written nothing since
-// that the peer's copy must not overtake, but where a fence says so.
+// By one thread. The stream's earlier work is over. This end has written nothing since then that
+// the peer's copy must not overtake, unless the item's fence says so.
 static __device__ void go(const phi_hop_item &item)
 {
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
@@ -606,8 +606,8 @@ static __device__ bool may_begin(const phi_hop_item &item, const hop_numbers &nu
     }
 }
 
-// Until hands may begin, by one thread. When the first line of a message is there the others are
-// under way.
+// await_hands waits until hands may begin, by one thread. When the first line of a message is there
+// the other lines are under way.
 template <class Team>
 static __device__ void await_hands(const phi_hop_item &item, const Team &team, hop_follower &next)
 {
@@ -779,7 +779,8 @@ template <bool STAGED> static __device__ void finish(const phi_hop_args &args, h
     // words a fence would wait for what the peer copies then.
     for (int i = 0; i < LOOKS_AT_END && !next.seen; i++)
         next.look();
-    // Also behind the number of the launch before this one, where a thread may have settled that.
+    // The fence also covers the number of the launch before this one, which a thread may have
+    // settled.
     const bool fence =
         args.done != 0 && !next.seen && (next.owed != PHI_OWED_NOTHING || needs_fence(args));
     if (fence)

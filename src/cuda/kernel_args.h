@@ -232,7 +232,7 @@ struct phi_transfer_args {
 #define PHI_RING_LONG ((uint32_t)1 << 30)
 #define PHI_RING_ROW  4u
 #define PHI_RING_ROWS (PHI_RING_UNITS / PHI_RING_ROW)
-// Behind the lane of what is pushed.
+// The stamps lie behind the lane for pushes.
 #define PHI_RING_STAMPS (2 * (uint32_t)sizeof(struct phi_flag_lane))
 
 struct phi_flag_lane {

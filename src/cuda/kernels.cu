@@ -54,7 +54,8 @@ static __device__ void fence_system()
     asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
-// Before the number, by what releases that.
+// note_undone stores before the number of the launch is told: the release of the number orders this
+// store.
 static __device__ void note_undone(uint64_t broken)
 {
     if (broken != 0)
@@ -273,14 +274,14 @@ static __device__ void store_release_gpu(uint32_t *address, uint32_t value)
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
-// A wait before this kernel that ended by `broken` saw it set, and so does this later load; what
-// else it orders is the stream's business.
+// A wait before this kernel that ended by `broken` saw it set, and so does this later load. The
+// stream provides every other order.
 static __device__ bool is_broken(uint64_t broken)
 {
     return broken != 0 && load_relaxed(reinterpret_cast<const uint32_t *>(broken)) != 0;
 }
 
-// ... of a copy that is left out by it.
+// is_skipped returns is_broken() of a copy, and notes the copy as undone where it is left out.
 static __device__ bool is_skipped(uint64_t broken)
 {
     const bool skipped = is_broken(broken);
@@ -300,7 +301,7 @@ static __device__ void note_mismatch(uint64_t broken, uint64_t expected, uint64_
     store_relaxed(reinterpret_cast<uint32_t *>(broken), 1);
 }
 
-// Thread 0 of a block that is to copy: whether it leaves that out.
+// is_left_out returns whether a block leaves its copy out; by thread 0 of a block that is to copy.
 static __device__ bool is_left_out(const phi_copy_args &args)
 {
     if (args.head != PHI_HEAD_CHECK)
@@ -322,7 +323,7 @@ static __device__ bool is_left_out(const phi_copy_args &args)
     return true;
 }
 
-// ... of a block that copies.
+// One thread of a copy writes the head before the destination, also where the copy is left out.
 static __device__ void write_head(const phi_copy_args &args, bool copies)
 {
     if (args.head == PHI_HEAD_WRITE)
@@ -372,7 +373,7 @@ static __device__ phi_meeting meet(phi_transfer_sync *sync, bool saw)
     return {true, saw || before >= PHI_SAW};
 }
 
-// ... and the gate, which all have passed.
+// meet_behind_gate also puts the gate back, which all blocks have passed.
 static __device__ phi_meeting meet_behind_gate(phi_transfer_sync *sync, bool saw)
 {
     const phi_meeting met = meet(sync, saw);
@@ -439,16 +440,16 @@ template <class Args> struct follower {
         return reinterpret_cast<phi_transfer_sync *>(args.sync);
     }
 
-    // Some launches ask nobody, so that a stream whose launches never wait tells its numbers, too.
+    // Some launches do not look, so that a stream whose launches never wait tells its numbers, too.
     __device__ void look()
     {
         if (threadIdx.x == 0 && args.done != 0 && args.number % PHI_OWED_MOST != 0)
             seen = load_relaxed(&sync()->next) == static_cast<uint32_t>(args.number) + 1;
     }
 
-    // By a thread that has waited for long: nobody is to learn of the launch before this one only
-    // when a peer lets this one end. Any thread may do it, several may: the last block fences
-    // before it stores a larger number.
+    // By a thread that has waited for long: others must learn of the end of the launch before this
+    // one without waiting for a peer that lets this launch end. Any thread may do it, several may:
+    // the last block fences before it stores a larger number.
     __device__ void settle() const
     {
         if (args.done == 0)
@@ -471,7 +472,7 @@ static __device__ void let_next_in()
 #endif
 }
 
-// Until the launch before this one is over.
+// await_launch_before waits until the launch before this one is over.
 static __device__ void await_launch_before()
 {
 #if __CUDA_ARCH__ >= 900
@@ -479,11 +480,11 @@ static __device__ void await_launch_before()
 #endif
 }
 
-// Launched so, a kernel may begin while the one before it on the stream ends. It waits here for
-// that, unless it is behind a launch of the same operation, for which it waits at its end: what
-// came before that one is over then, and numbers that it left are read past the first cache. Before
-// that it shows itself to the one before it: by one thread, the last, which mostly has no line of a
-// message.
+// A kernel that is launched early may begin while the kernel before it on the stream ends. It waits
+// here for that end, unless it is behind a launch of the same operation: for that one it waits at
+// its own end. In that case everything before that launch is over, and numbers that the launch left
+// are read past the first cache. Before the wait the kernel shows itself to the launch before it,
+// by one thread: the last one, which mostly has no line of a message.
 template <class Args> static __device__ follower<Args> follow(const Args &args, bool behind = false)
 {
     phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
@@ -503,8 +504,9 @@ template <class Args> static __device__ void leave_number(const follower<Args> &
     next.sync()->owed = fenced ? PHI_OWED_NUMBER : PHI_OWED_FENCE;
 }
 
-// ... where it was not. What other blocks stored they have fenced before they counted. Whoever sees
-// the number may give these words to another stream: nothing is written to them afterwards.
+// The last block of a launch calls this where the launch behind it was not seen. The other blocks
+// have fenced their stores before they counted. A reader of the number may give these words to
+// another stream: nothing is written to them afterwards.
 template <class Args> static __device__ void tell_number(const follower<Args> &next, bool fenced)
 {
     next.sync()->owed = PHI_OWED_NOTHING;

@@ -238,7 +238,7 @@ static __device__ ring_message ring_message_of(const phi_hop_item &item)
     return {pushed_span(item), load_relaxed_64(&own->handed) + 1};
 }
 
-// As push_claimed().
+// push_ring_claimed does for rings what push_claimed() does.
 static __device__ void push_ring_claimed(const phi_hop_item &item, const ring_message &message,
                                          uint32_t share, bool pushed = false)
 {
@@ -296,7 +296,7 @@ static __device__ void take_ring_share(const phi_hop_item &item, hop_follower &n
         count_taken(item, span);
 }
 
-// Until hands may begin, as await_hands().
+// await_ring_hands waits until hands may begin, as await_hands() does.
 template <class Team>
 static __device__ void await_ring_hands(const phi_hop_item &item, const Team &team,
                                         hop_follower &next)

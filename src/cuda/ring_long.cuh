@@ -479,8 +479,8 @@ static __device__ void lead_items(const phi_hop_args &args, const phi_hop_item &
 
 // ---- The end
 
-// Before the launch waits for the one before it: where that takes the message before this one of
-// the lane, its end tells the pusher that this take has begun.
+// This is stored before the launch waits for the one before it. If that one takes the message
+// before this one of the lane, its end tells the pusher that this take has begun.
 static __device__ void post_take(const phi_hop_item &item)
 {
     if (item.kind == PHI_HOP_MESSAGE && threadIdx.x == 0)

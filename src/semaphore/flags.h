@@ -25,8 +25,8 @@
 #define PHI_FLAG_SLOTS      ((size_t)PHI_WORD_COUNT * PHI_LL_SLOTS * PHI_LL_SLOT)
 #define PHI_FLAG_WIDE_SLOTS ((size_t)PHI_LL_SLOTS * PHI_WIDE_SLOT)
 
-// The parts. A pair has the first one from its first contact, and others when it has as many
-// channels; of some bits there is one for each part.
+// The parts. A pair has the first part from its first contact, and the others when it has enough
+// channels to need them. Some sets of bits have one bit for each part.
 enum phi_flag_part {
     PHI_FLAG_BASE, // all lanes; slots of the first lines
     PHI_FLAG_FEW,  // wide slots of the next ones

@@ -154,7 +154,7 @@ static struct phi_hop_item item_of(const struct phi_work *work, uint32_t kind)
     };
 }
 
-// By a ring the other address is none.
+// A message by a ring has one address; the other field holds the size of the whole message.
 static struct phi_hop_item ring_item_of(const struct phi_work *work, uint32_t kind)
 {
     struct phi_hop_item item = item_of(work, kind);

@@ -165,7 +165,7 @@ static bool is_lone(const struct phi_plan *plan)
            skip_nothing(plan, plan->at + 1) == plan->n;
 }
 
-// Those from `at` on that one launch takes.
+// The copies from `at` on that one launch takes.
 struct run {
     size_t end, copies, bytes;
 };

@@ -44,7 +44,7 @@ static bool may_bounce(const struct phi_work *work)
     }
     if (!phi_work_came(work) || phi_line_mismatched(work->over.undone))
         return false;
-    // Behind a post that was left out the word still shows the part before.
+    // If a post was left out, the word still shows the part before.
     if (atomic_load_explicit(work->over.undone, memory_order_relaxed))
         return false;
     const uint64_t got = *(const uint64_t *)((const char *)work->span.source - PHI_BOUNCE_HEAD);

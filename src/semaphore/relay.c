@@ -57,8 +57,8 @@ static int lend(const struct ph_queue *queue, const struct phi_work *work, struc
                           sizeof(relay->memory), lent);
 }
 
-// That the memory is there, and known to the provider, fails here or never. Of a link that has
-// ended the channel will say so.
+// If the memory is not there, or the provider does not know it, this call fails: no later one does.
+// If a link has ended, its channel will say so.
 static int make_known(const struct ph_queue *queue, const struct phi_work *work)
 {
     struct phi_route lent;
