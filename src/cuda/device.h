@@ -67,12 +67,12 @@ void phi_device_close(struct phi_device *device, int64_t deadline);
 void phi_device_gate(struct phi_device *device, bool (*quiet)(void *opaque), void *opaque);
 void phi_device_hand(struct phi_device *device, struct phi_closing *closing);
 uint64_t phi_device_handed(struct phi_device *device); // how many, so far
-// ended: whether so many are done, at the deadline at the latest.
+// phi_device_ended returns whether so many calls are done, at the deadline at the latest.
 bool phi_device_ended(struct phi_device *device, uint64_t handed, int64_t deadline);
 
 const struct phi_device_info *phi_device_info(const struct phi_device *device);
 
-// What reaches another device's memory from this one: nothing, or bits.
+// The ways by which this device reaches another device's memory: 0, or bits.
 enum phi_access {
     PHI_ACCESS_MAP = 1,    // it can be mapped
     PHI_ACCESS_ATOMIC = 2, // and atomic operations go over the link: NVLink, and no bus
@@ -125,8 +125,8 @@ int phi_device_dmabuf(struct phi_device *device, uint64_t base, size_t size, int
 // closed before it returns. -ENOTSUP, or the driver's error, which is not reported.
 int phi_device_flush(struct phi_device *device, bool all);
 
-// What this build holds, for peerhop-info: "13.0" or "left out", and the architectures of the
-// kernels or "left out".
+// These return what this build holds, for peerhop-info: "13.0" or "left out", and the architectures
+// of the kernels or "left out".
 const char *phi_device_build(void);
 const char *phi_device_architectures(void);
 

@@ -248,7 +248,8 @@ void phi_device_close(struct phi_device *device, int64_t deadline)
         return;
     struct phi_closer *closer = device->closer;
     phi_closer_wait(closer, phi_closer_handed(closer), deadline);
-    // What is left tells nobody: the report may end before it.
+    // Calls that are still left to the closer report nothing from here on: the report may end
+    // before them.
     pthread_mutex_lock(&device->telling);
     device->report = NULL;
     pthread_mutex_unlock(&device->telling);

@@ -497,7 +497,7 @@ int phi_device_repeat(struct phi_device *device, void *address, size_t size, siz
     return rc;
 }
 
-// What the driver exports are whole pages.
+// The driver exports whole pages.
 int phi_device_dmabuf(struct phi_device *device, uint64_t base, size_t size, int *fd,
                       uint64_t *offset)
 {

@@ -55,11 +55,11 @@ bool phi_cuda_sticky(CUresult result);
 
 // phi_cuda_copy_together gives the copy engine n copies that have no order among themselves by one
 // call; CUDA_ERROR_NOT_SUPPORTED: this build or this driver has none (before 13.0). Neither on the
-// legacy stream nor while it captures. What has begun when it fails nobody says.
+// legacy stream nor while it captures. If the call fails, nobody says which copies have begun.
 CUresult phi_cuda_copy_together(const struct phi_driver *driver, CUdeviceptr *to, CUdeviceptr *from,
                                 size_t *sizes, size_t n, CUstream stream);
 
-// What the files with cuda.h know of a device beyond device.h.
+// These give the files with cuda.h what device.h does not show of a device.
 const struct phi_driver *phi_device_driver(const struct phi_device *device);
 CUdevice phi_device_handle(const struct phi_device *device);
 CUcontext phi_device_context(const struct phi_device *device);

@@ -59,14 +59,14 @@
     X(cuUserObjectRelease)                                                                         \
     X(cuGraphRetainUserObject)
 
-// What headers before 13.0 do not declare.
+// Headers before 13.0 do not declare these.
 #if CUDA_VERSION >= 13000
 #define PHI_CUDA_OPTIONAL_13(X) X(cuMemcpyBatchAsync_v2)
 #else
 #define PHI_CUDA_OPTIONAL_13(X)
 #endif
 
-// What newer drivers, or only some devices, have: NULL where absent.
+// Only newer drivers, or only some devices, have these: NULL where absent.
 #define PHI_CUDA_OPTIONAL(X)                                                                       \
     X(cuStreamGetId)                                                                               \
     X(cuStreamGetCtx)                                                                              \
@@ -97,7 +97,7 @@
     X(cuFlushGPUDirectRDMAWrites)                                                                  \
     PHI_CUDA_OPTIONAL_13(X)
 
-// What only tests and tools use beside the above; the stand-in has them too.
+// Only tests and tools use these, beside the above; the stand-in has them too.
 #define PHI_CUDA_TESTS(X)                                                                          \
     X(cuCtxSetCurrent)                                                                             \
     X(cuCtxSynchronize)                                                                            \

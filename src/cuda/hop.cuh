@@ -2,8 +2,9 @@
 // phi_hop, phi_hop_spread and phi_hop_large: messages by flags in device memory (kernel_args.h).
 // Part of kernels.cu.
 //
-// Who looks at `broken`, a word in host memory, does so rarely: each look goes over PCIe. And
-// before it looks once more at what it waits for: what came before the word was set is taken.
+// A thread that waits looks at `broken`, a word in host memory, rarely: each look goes over PCIe.
+// The thread looks at `broken` before it looks once more at the word for which it waits: a message
+// that came before `broken` was set is taken.
 #ifndef PHI_CUDA_HOP_CUH
 #define PHI_CUDA_HOP_CUH
 
@@ -150,7 +151,7 @@ static __device__ uint32_t lines_of(const phi_hop_item &item)
     return data ? data : 1;
 }
 
-// What a line carries: the offset, 8 bytes of the data, or nothing.
+// line_data returns the 8 bytes that a line carries: the offset, 8 bytes of the data, or nothing.
 static __device__ uint64_t line_data(const phi_hop_item &item, uint32_t line)
 {
     if (line < item.signal)
@@ -316,8 +317,8 @@ static __device__ void move(const phi_hop_item &item, const Team &team, hop_foll
     tell_share(item, 0, 1);
 }
 
-// By one thread. What came before on the stream is over, and this end has written nothing since
-// that the peer's copy must not overtake, but where a fence says so.
+// By one thread. The stream's earlier work is over. This end has written nothing since then that
+// the peer's copy must not overtake, unless the item's fence says so.
 static __device__ void go(const phi_hop_item &item)
 {
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
@@ -387,8 +388,8 @@ static __device__ void arrive_all(const phi_hop_item &item, const Team &team, ho
 
 #define NO_SHARE ~0u
 
-// Whether a share was nobody's, and is the caller's now. By one thread. What was claimed for a
-// later message stays so.
+// claim returns whether nobody had claimed a share, so that the share is the caller's now. By one
+// thread. A share that was claimed for a later message stays so.
 static __device__ bool claim(phi_flag_lane *own, uint32_t share, uint64_t message)
 {
     return atomicMax(reinterpret_cast<unsigned long long *>(&own->claimed[share]), message) <
@@ -427,7 +428,7 @@ static __device__ uint32_t claim_any(phi_flag_lane *own, uint32_t shares, uint64
     return NO_SHARE;
 }
 
-// What the first warp found, for all of the block.
+// hand_out gives the value that the first warp found to all of the block.
 static __device__ uint32_t hand_out(uint32_t found)
 {
     __shared__ uint32_t shared;
@@ -483,8 +484,8 @@ template <class May> static __device__ bool still_may(const phi_hop_item &item, 
     return may() && (item.broken == 0 || load_acquire(item.broken) != PHI_GIVEN_UP);
 }
 
-// What is left for a hand of the second launch, or for the first block, when the wait is over:
-// where that was given up, nothing.
+// share_left returns a share that is left for a hand of the second launch, or for the first block,
+// when the wait is over. Where the wait was given up, no share is left.
 template <class May>
 static __device__ uint32_t share_left(const phi_hop_item &item, uint64_t message, May may)
 {
@@ -587,7 +588,7 @@ template <bool LARGE> static __device__ void move_shares(const phi_hop_item &ite
 
 // ---- The first block
 
-// What the numbers of the lane say before the message.
+// The numbers of the lane before the message.
 struct hop_numbers {
     uint32_t pushed, moved;
     uint64_t wide_taken;
@@ -605,8 +606,8 @@ static __device__ bool may_begin(const phi_hop_item &item, const hop_numbers &nu
     }
 }
 
-// Until hands may begin, by one thread. When the first line of a message is there the others are
-// under way.
+// await_hands waits until hands may begin, by one thread. When the first line of a message is there
+// the other lines are under way.
 template <class Team>
 static __device__ void await_hands(const phi_hop_item &item, const Team &team, hop_follower &next)
 {
@@ -641,8 +642,9 @@ static __device__ void push_left(const phi_hop_item &item, hop_follower &next)
     leave_push<ALIGNED>(item, message);
 }
 
-// Of a launch: all that it has is in its first block; hands do some; it has large copies; it is
-// that of phi_hop_wide; of phi_ring; of phi_ring_long.
+// The kinds of launches. ALONE: all that the launch has is in its first block. SHARED: hands do
+// some of it. LARGE: it has large copies. WIDE, RING, LONG: it is a launch of phi_hop_wide, of
+// phi_ring, of phi_ring_long.
 enum messages { ALONE, SHARED, LARGE, WIDE, RING, LONG };
 
 // One of its items, of those that there are in a launch of the kind.
@@ -743,8 +745,8 @@ static __device__ uint32_t first_item(const phi_hop_args &args)
     return i;
 }
 
-// Whether a block writes for others: lines, full words, records, host memory. Of the first one each
-// of its items counts.
+// needs_fence returns whether a block writes for others: lines, full words, records, host memory.
+// In the first block each of its items counts.
 static __device__ bool needs_fence(const phi_hop_args &args)
 {
     const bool waits = args.waits > 0 && blockIdx.x == 0;
@@ -777,7 +779,8 @@ template <bool STAGED> static __device__ void finish(const phi_hop_args &args, h
     // words a fence would wait for what the peer copies then.
     for (int i = 0; i < LOOKS_AT_END && !next.seen; i++)
         next.look();
-    // Also behind the number of the launch before this one, where a thread may have settled that.
+    // The fence also covers the number of the launch before this one, which a thread may have
+    // settled.
     const bool fence =
         args.done != 0 && !next.seen && (next.owed != PHI_OWED_NOTHING || needs_fence(args));
     if (fence)
@@ -811,7 +814,8 @@ template <messages OF> static __device__ __forceinline__ void hop(const phi_hop_
     const bool waits = args.waits > 0 && blockIdx.x == 0;
     const uint32_t i = waits || args.count == 1 ? 0 : first_item(args);
     const phi_hop_item item = hold(args.items[i < args.count ? i : 0]);
-    // What the hands of this launch claim, unless the launch before this one is such hands, too.
+    // The hands of this launch claim this message, unless the launch before this one is such hands,
+    // too.
     uint64_t guess = 0;
     if (OF != ALONE && !waits && i < args.count && threadIdx.x == 0)
         guess = load_relaxed_64(&reinterpret_cast<const phi_flag_lane *>(item.own)->handed) + 1;

@@ -39,12 +39,13 @@ enum phi_brace_kind {
                         // that is undone: nothing
 };
 
-// What stands in a word beside a bit that the waiting process has added itself, to let its wait go.
+// The mark that the waiting process adds to a word beside a bit that it has added itself, to end
+// its wait.
 #define PHI_BIT_ADDED(bit) ((uint32_t)(bit) << 4)
 
-// A wait by words is undone where it ends by `broken`, or by a bit that was added, and a copy where
-// it is skipped. That says the 32 bits so far behind `broken`, which are 1 then before the number
-// of the launch.
+// A wait by words is undone where `broken` ends it, or a bit that was added. A copy is undone where
+// it is skipped. The 32 bits so far behind `broken` say so: they are 1 before the number of the
+// launch is stored.
 #define PHI_UNDONE_BEHIND 32
 
 struct phi_brace_item {
@@ -64,14 +65,15 @@ struct phi_brace_args {
     uint32_t reserved;
 };
 
-// What stands before a part of a message in a bounce buffer: 64 bits, the size of the whole
-// message.
+// The room for the head of a part of a message in a bounce buffer. A head is 64 bits, the size of
+// the whole message.
 #define PHI_BOUNCE_HEAD 64
-// In a head: the copy was left out, as its end had ended. What posts behind it may not know.
+// In a head: the copy was left out, as its end had ended. The post behind the copy may not know of
+// that.
 #define PHI_LEFT_OUT UINT64_MAX
 
-// Where a size does not match, the end that takes the message says so in its own line, so far
-// behind `broken`: the sizes, then that it is so (32 bits), then `undone` and `broken`.
+// The end that takes a message notes in its own line that the size does not match. It stores so far
+// behind `broken`: the sizes, then 1 (32 bits), then `undone` and `broken`.
 #define PHI_MISMATCH_BEHIND 36
 #define PHI_EXPECTED_BEHIND 40
 #define PHI_GOT_BEHIND      48
@@ -135,8 +137,9 @@ struct phi_transfer_sync {
     uint32_t arrived; // blocks that have passed the gate, or have copied their part; PHI_SAW more
                       // for one that saw the launch behind this one
 
-    // Of phi_hop, its kin and phi_copies: the number of the last launch that is on the device,
-    // modulo 2^32, and what the last one that ended left to it (enum phi_owed).
+    // Words of phi_hop, its kin and phi_copies. next: the number of the last launch that is on the
+    // device, modulo 2^32. owed: the duty that the last launch that ended left to that one (enum
+    // phi_owed).
     uint32_t next;
     uint32_t owed;
 
@@ -145,8 +148,8 @@ struct phi_transfer_sync {
 
 #define PHI_SAW 0x10000u // more than a grid has blocks
 
-// What a launch leaves to the one behind it, which has a number one higher: that it tells the
-// number, and that it fences before that. Every PHI_OWED_MOSTth leaves nothing.
+// The duty that a launch leaves to the one behind it, which has a number one higher: to tell the
+// number, and to fence before that. Every PHI_OWED_MOSTth launch leaves nothing.
 enum phi_owed { PHI_OWED_NOTHING, PHI_OWED_NUMBER, PHI_OWED_FENCE };
 #define PHI_OWED_MOST 64
 
@@ -182,12 +185,13 @@ struct phi_transfer_args {
 //       word of that share at the passive end, which puts those back to 0. A lane of signals begins
 //       with a go: the first copy needs no leave.
 //
-// What does not fit into one block is done by *hands*: blocks of which each does a share. Before
-// each share of a PUSH or a MOVE its hand claims that (claimed), and a hand that has done its own
-// does those that nobody has claimed. So one hand that has a place on the device does all of it.
-// The taker's hands wait only for what such a hand pushes. Those of a PUSH or a MOVE leave if they
-// may not begin soon. What is left is done by as many hands of a second launch, or, where it is
-// little, by the first block (docs/protocols.md, "Who waits").
+// A message that does not fit into one block is done by *hands*: blocks of which each does a share.
+// Before each share of a PUSH or a MOVE its hand claims the share (claimed). A hand that has done
+// its own share does those that nobody has claimed. So one hand that has a place on the device does
+// the whole message. The taker's hands wait only for shares that such a hand pushes. The hands of a
+// PUSH or a MOVE leave if they may not begin soon. The shares that they leave are done by as many
+// hands of a second launch, or, where few bytes are left, by the first block (docs/protocols.md,
+// "Who waits").
 #define PHI_LL_PIECE    8192                     // most bytes of data of a message
 #define PHI_LL_SLOT     (2 * PHI_LL_PIECE + 128) // with room for an offset before the data; aligned
 #define PHI_LL_SLOTS    2                        // wide ones, too
@@ -228,7 +232,7 @@ struct phi_transfer_args {
 #define PHI_RING_LONG ((uint32_t)1 << 30)
 #define PHI_RING_ROW  4u
 #define PHI_RING_ROWS (PHI_RING_UNITS / PHI_RING_ROW)
-// Behind the lane of what is pushed.
+// The stamps lie behind the lane for pushes.
 #define PHI_RING_STAMPS (2 * (uint32_t)sizeof(struct phi_flag_lane))
 
 struct phi_flag_lane {
@@ -244,8 +248,8 @@ struct phi_flag_lane {
     uint64_t handed;                  // own: pushed or moved by hands, or given up by them
     uint32_t drawn;  // own: rows of a large MOVE, or of a long PUSH or TAKE; 0 between launches
     uint32_t posted; // own: 1: the take of a long message waits for those before it on the stream
-    // Of the last long message, its first unit and 1: by the peer, when the take has begun; own,
-    // when unit 0 is pushed, or taken.
+    // begun, led: the first unit of the last long message, and 1. begun: the peer stores it when
+    // the take has begun. led: own, stored when unit 0 is pushed, or taken.
     uint64_t begun, led;
     // own: hands of the first launch of a large MOVE that have left; 0 between messages
     uint32_t left;
@@ -282,32 +286,32 @@ enum phi_hop_kind {
     PHI_HOP_LAND, // until all bells of the lane have landed
 };
 
-// Of a PUSH or a MOVE by hands: which of its launches. Of a long PUSH or TAKE, the second: SECOND
-// where it is alone, and so led by the first, else ONLY: its first hand waits.
+// The launch of a PUSH or a MOVE by hands. The second launch of a long PUSH or TAKE is SECOND where
+// the message is alone, and so led by the first launch. Else it is ONLY: its first hand waits.
 enum phi_hands {
     PHI_HANDS_FIRST,  // of two
     PHI_HANDS_SECOND, // ... which does what is left, and counts the message
     PHI_HANDS_ONLY,   // of one: its first block does what is left
 };
 
-// What a BELL has in `peer`: the bit of the word that it waits for, or 0; what it writes there, or
-// 0; and the immediate of the bell.
+// The fields of a BELL's `peer`: the bit of the word that the bell waits for, or 0; the value that
+// it writes there, or 0; and the immediate of the bell.
 #define PHI_BELL(immediate, bit, value)                                                            \
     ((uint64_t)(value) << 40 | (uint64_t)(bit) << 32 | (uint64_t)(immediate))
 #define PHI_BELL_BIT(peer)   ((uint32_t)((peer) >> 32) & 0xff)
 #define PHI_BELL_VALUE(peer) ((uint32_t)((peer) >> 40) & 0xff)
-// Beside these: it does not only answer what it waited for, so that it is undone where it is not
-// rung.
+// Beside these: the bell does not only answer the word that it waited for. So it is undone where it
+// is not rung.
 #define PHI_BELL_TELLS ((uint64_t)1 << 48)
 
-// What an item writes for others comes before the number, by a fence of each of its blocks.
-// BEFORE, of a PUSH or a GO: what the stream did before comes before what it tells, by a fence that
-// it begins with: a kernel of the application's, or one that stored to host memory, has none.
+// PHI_FENCE: an item's writes for others come before the number, by a fence of each of its blocks.
+// PHI_FENCE_BEFORE, of a PUSH or a GO: the stream's earlier work comes before the words that the
+// item tells, by a fence with which the item begins. A kernel of the application's, or one that
+// stored to host memory, has no such fence.
 #define PHI_FENCE        1u
 #define PHI_FENCE_BEFORE 2u
 
-// What a wait of phi_hop stores into *broken where it ends by that, before the number of its
-// launch.
+// A wait of phi_hop that ends by *broken stores this into *broken, before the number of its launch.
 #define PHI_GIVEN_UP 2u
 
 // One message of phi_hop, or a part of it. Any wait ends when *broken is not 0; then nothing is
@@ -354,14 +358,16 @@ struct phi_hop_item {
 // those of one lane by the same blocks, one after the other. They are kernels of their own as
 // threads have as many registers as the steps of their kernel need, and wait for the code of these.
 //
-// Where the driver can, a launch begins when all blocks of the one before it on the stream let it
-// in, or have ended: a block does so when nothing is left for which it waits without bound. So of a
-// stream one block waits. Hands begin when those that wait for them are over.
+// A launch begins, where the driver can do that, when all blocks of the launch before it on the
+// stream let it in, or have ended. A block lets it in when nothing is left for which the block
+// waits without bound. So one block of a stream waits. Hands begin when the waits for them are
+// over.
 //
-// A store to host memory holds up the end of a kernel, and with it the next one; so does a fence.
-// Where the launch behind it on the stream is on the device already, because it was allowed to
-// begin early, a launch leaves both to that: its number is told with the next one's, by whoever
-// leaves nothing, or where a launch has waited for a while.
+// A store to host memory holds up the end of a kernel, and with it the next kernel; so does a
+// fence. The launch behind on the stream may be on the device already, because it was allowed to
+// begin early. Then a launch leaves both, the store of its number and the fence, to that one. The
+// number is told with the next launch's, by a launch that leaves nothing, or where a launch has
+// waited for a while.
 //
 // The first item follows what all items have in common: arguments are fetched line by line, from
 // afar, and of a launch behind another one nothing hides that.

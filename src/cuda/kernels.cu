@@ -46,14 +46,16 @@ static __device__ void store_release_64(uint64_t address, uint64_t value)
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 
-// What this thread has written, read, and got from others by a barrier, before what it writes next.
-// No order of a store before a later load: nothing here needs one, and it costs more.
+// The fence puts everything that this thread has written, read, and got from others by a barrier
+// before its next writes. It does not order a store before a later load: nothing here needs that,
+// and it costs more.
 static __device__ void fence_system()
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
-// Before the number, by what releases that.
+// note_undone stores before the number of the launch is told: the release of the number orders this
+// store.
 static __device__ void note_undone(uint64_t broken)
 {
     if (broken != 0)
@@ -107,7 +109,7 @@ extern "C" __global__ void phi_brace(const __grid_constant__ phi_brace_args args
     store_number(args.done, args.number);
 }
 
-// Of the threads that share a copy: this one's place and their number.
+// This thread's place among the threads that share a copy, and their number.
 struct phi_share {
     uint64_t first, stride;
 };
@@ -162,9 +164,10 @@ static __device__ phi_share share_of(uint32_t block, uint32_t blocks)
 // Units that a warp copies at once.
 #define ROW 256
 
-// Of a copy over a link multiprocessors do not get the same: by equal shares some need twice as
-// long as others, and at last few fill the link. So warps draw rows: 16 blocks are as fast as 128.
-// Each draws until nothing is left, once for each row together, so that *drawn comes back to 0.
+// The multiprocessors do not get equal parts of a link: in a copy by equal shares some need twice
+// as long as others, and at last few fill the link. So warps draw rows: 16 blocks are as fast as
+// 128. Each warp draws until nothing is left. All draw once for each row together, so that *drawn
+// comes back to 0.
 template <typename Copy>
 static __device__ __forceinline__ void draw_rows(uint64_t n, phi_share share, uint32_t *drawn,
                                                  Copy copy)
@@ -271,14 +274,14 @@ static __device__ void store_release_gpu(uint32_t *address, uint32_t value)
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
-// A wait before this kernel that ended by `broken` saw it set, and so does this later load; what
-// else it orders is the stream's business.
+// A wait before this kernel that ended by `broken` saw it set, and so does this later load. The
+// stream provides every other order.
 static __device__ bool is_broken(uint64_t broken)
 {
     return broken != 0 && load_relaxed(reinterpret_cast<const uint32_t *>(broken)) != 0;
 }
 
-// ... of a copy that is left out by it.
+// is_skipped returns is_broken() of a copy, and notes the copy as undone where it is left out.
 static __device__ bool is_skipped(uint64_t broken)
 {
     const bool skipped = is_broken(broken);
@@ -298,7 +301,7 @@ static __device__ void note_mismatch(uint64_t broken, uint64_t expected, uint64_
     store_relaxed(reinterpret_cast<uint32_t *>(broken), 1);
 }
 
-// Thread 0 of a block that is to copy: whether it leaves that out.
+// is_left_out returns whether a block leaves its copy out; by thread 0 of a block that is to copy.
 static __device__ bool is_left_out(const phi_copy_args &args)
 {
     if (args.head != PHI_HEAD_CHECK)
@@ -320,7 +323,7 @@ static __device__ bool is_left_out(const phi_copy_args &args)
     return true;
 }
 
-// ... of a block that copies.
+// One thread of a copy writes the head before the destination, also where the copy is left out.
 static __device__ void write_head(const phi_copy_args &args, bool copies)
 {
     if (args.head == PHI_HEAD_WRITE)
@@ -370,7 +373,7 @@ static __device__ phi_meeting meet(phi_transfer_sync *sync, bool saw)
     return {true, saw || before >= PHI_SAW};
 }
 
-// ... and the gate, which all have passed.
+// meet_behind_gate also puts the gate back, which all blocks have passed.
 static __device__ phi_meeting meet_behind_gate(phi_transfer_sync *sync, bool saw)
 {
     const phi_meeting met = meet(sync, saw);
@@ -437,16 +440,16 @@ template <class Args> struct follower {
         return reinterpret_cast<phi_transfer_sync *>(args.sync);
     }
 
-    // Some launches ask nobody, so that a stream whose launches never wait tells its numbers, too.
+    // Some launches do not look, so that a stream whose launches never wait tells its numbers, too.
     __device__ void look()
     {
         if (threadIdx.x == 0 && args.done != 0 && args.number % PHI_OWED_MOST != 0)
             seen = load_relaxed(&sync()->next) == static_cast<uint32_t>(args.number) + 1;
     }
 
-    // By a thread that has waited for long: nobody is to learn of the launch before this one only
-    // when a peer lets this one end. Any thread may do it, several may: the last block fences
-    // before it stores a larger number.
+    // By a thread that has waited for long: others must learn of the end of the launch before this
+    // one without waiting for a peer that lets this launch end. Any thread may do it, several may:
+    // the last block fences before it stores a larger number.
     __device__ void settle() const
     {
         if (args.done == 0)
@@ -460,7 +463,8 @@ template <class Args> struct follower {
     }
 };
 
-// Of launches that overlap: as far as this block is concerned, the one behind this may begin.
+// Launches may overlap: this block lets the launch behind this one begin, as far as the block is
+// concerned.
 static __device__ void let_next_in()
 {
 #if __CUDA_ARCH__ >= 900
@@ -468,7 +472,7 @@ static __device__ void let_next_in()
 #endif
 }
 
-// Until the launch before this one is over.
+// await_launch_before waits until the launch before this one is over.
 static __device__ void await_launch_before()
 {
 #if __CUDA_ARCH__ >= 900
@@ -476,11 +480,11 @@ static __device__ void await_launch_before()
 #endif
 }
 
-// Launched so, a kernel may begin while the one before it on the stream ends. It waits here for
-// that, unless it is behind a launch of the same operation, for which it waits at its end: what
-// came before that one is over then, and numbers that it left are read past the first cache. Before
-// that it shows itself to the one before it: by one thread, the last, which mostly has no line of a
-// message.
+// A kernel that is launched early may begin while the kernel before it on the stream ends. It waits
+// here for that end, unless it is behind a launch of the same operation: for that one it waits at
+// its own end. In that case everything before that launch is over, and numbers that the launch left
+// are read past the first cache. Before the wait the kernel shows itself to the launch before it,
+// by one thread: the last one, which mostly has no line of a message.
 template <class Args> static __device__ follower<Args> follow(const Args &args, bool behind = false)
 {
     phi_transfer_sync *sync = reinterpret_cast<phi_transfer_sync *>(args.sync);
@@ -500,8 +504,9 @@ template <class Args> static __device__ void leave_number(const follower<Args> &
     next.sync()->owed = fenced ? PHI_OWED_NUMBER : PHI_OWED_FENCE;
 }
 
-// ... where it was not. What other blocks stored they have fenced before they counted. Whoever sees
-// the number may give these words to another stream: nothing is written to them afterwards.
+// The last block of a launch calls this where the launch behind it was not seen. The other blocks
+// have fenced their stores before they counted. A reader of the number may give these words to
+// another stream: nothing is written to them afterwards.
 template <class Args> static __device__ void tell_number(const follower<Args> &next, bool fenced)
 {
     next.sync()->owed = PHI_OWED_NOTHING;
@@ -527,7 +532,7 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     let_next_in();
     copy_when({item.destination, item.source, item.size, 0, 0, 0, 0, 0, 0}, blockIdx.x - item.first,
               behind - item.first, true, nullptr, [&] {
-                  // Where one of them is broken each block looks at its own.
+                  // If one of the items is broken, each block looks at its own item.
                   const bool look =
                       item.broken != 0 && (args.sync == 0 || gate_of(args) == GATE_SKIP);
                   return !look || !__syncthreads_or(threadIdx.x == 0 && is_skipped(item.broken));
@@ -583,7 +588,7 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
         return;
     if (gridDim.x > 1)
         fence_system(); // pairs with those of the other blocks
-    // What tells of a copy that was left out is left out.
+    // The post behind a copy that was left out is left out, too: it would tell of that copy.
     const bool skip = gate != GATE_COPY && args.before < args.count &&
                       args.items[args.before].kind == PHI_BRACE_POST;
     do_items(args.items, args.before + skip, args.count);

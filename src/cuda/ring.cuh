@@ -7,8 +7,8 @@
 #ifndef PHI_CUDA_RING_CUH
 #define PHI_CUDA_RING_CUH
 
-// Where the units of a message lie: the first one's slot and lap, and how many units the direction
-// has had when this message is over.
+// The place of a message's units: the first one's slot and lap, the number of units, and how many
+// units the direction has had when this message is over.
 struct ring_span {
     uint32_t first, lap, units;
     uint64_t end;
@@ -133,9 +133,10 @@ static __device__ bool push_ring_units(const phi_hop_item &item, const ring_span
     return true;
 }
 
-// Whether a message was of another size, or a wait of this lane was given up: nothing is moved
-// then, also where what was waited for comes after all. Hands of long messages look here, as
-// `broken` lies in host memory, where looks of several blocks follow one another, 1 us each.
+// has_ended returns whether a message was of another size, or a wait of this lane was given up.
+// Then nothing is moved any more, even if the awaited message comes after all. Hands of long
+// messages look at `moved` because `broken` lies in host memory, where looks of several blocks
+// follow one another, 1 us each.
 static __device__ bool has_ended(const phi_hop_item &item)
 {
     return load_relaxed(&reinterpret_cast<const phi_flag_lane *>(item.own)->moved) != 0;
@@ -237,7 +238,7 @@ static __device__ ring_message ring_message_of(const phi_hop_item &item)
     return {pushed_span(item), load_relaxed_64(&own->handed) + 1};
 }
 
-// As push_claimed().
+// push_ring_claimed does for rings what push_claimed() does.
 static __device__ void push_ring_claimed(const phi_hop_item &item, const ring_message &message,
                                          uint32_t share, bool pushed = false)
 {
@@ -295,7 +296,7 @@ static __device__ void take_ring_share(const phi_hop_item &item, hop_follower &n
         count_taken(item, span);
 }
 
-// Until hands may begin, as await_hands().
+// await_ring_hands waits until hands may begin, as await_hands() does.
 template <class Team>
 static __device__ void await_ring_hands(const phi_hop_item &item, const Team &team,
                                         hop_follower &next)

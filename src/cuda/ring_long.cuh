@@ -21,7 +21,7 @@ static __device__ uint32_t rows_of(const ring_span &span)
     return (span.units - 1 + PHI_RING_ROW - 1) / PHI_RING_ROW;
 }
 
-// Of row -1, which is unit 0 alone, too.
+// stamp_of also takes row -1, which is unit 0 alone.
 static __device__ uint64_t stamp_of(const ring_span &span, uint32_t row)
 {
     return begin_of(span) + 1 + PHI_RING_ROW * (row + 1);
@@ -41,7 +41,8 @@ static __device__ ring_unit long_unit_of(const phi_hop_item &item, const ring_sp
     return {slots + 64 * (at - laps * PHI_RING_UNITS), span.lap + laps};
 }
 
-// What a thread has taken of a unit's two halves, to its place in the message.
+// store_taken stores the two halves that a thread has taken of a unit to their place in the
+// message.
 static __device__ void store_taken(const phi_hop_item &item, const wide_place &place, uint32_t unit,
                                    uint4 a, uint4 b)
 {
@@ -53,7 +54,8 @@ static __device__ void store_taken(const phi_hop_item &item, const wide_place &p
 
 // ---- The lead: unit 0, by one warp
 
-// Of a long message; the lane's words say so of one by its first unit, and 1.
+// mark_of returns the mark of a long message: its first unit and 1. The lane's words name a long
+// message by its mark.
 static __device__ uint64_t mark_of(const ring_span &span)
 {
     return begin_of(span) + 1;
@@ -64,18 +66,18 @@ static __device__ bool is_push(const phi_hop_item &item)
     return item.kind == PHI_HOP_ROOM || item.kind == PHI_HOP_PUSH;
 }
 
-// What the lead looks at, all at once: each look takes 0.6 us. led: unit 0 is moved. begun: of a
-// push, the take has begun, so that all units before the message were read; pairs with
-// tell_begun(). Of a take: `led`.
+// The words that the lead looks at. It loads them all at once, as each look takes 0.6 us. `led`:
+// unit 0 is moved. `begun` of a push: the take has begun, so that all units before the message were
+// read; pairs with tell_begun(). `begun` of a take is the same as `led`.
 struct lead_words {
     uint64_t led, begun;
     uint32_t place; // of a message that is not alone, enum lead_place
     bool ended;
 };
 
-// Of several messages each is led by one warp or the other: the first hand of the second launch
-// says that it is there, and leads when the lead of the first one has left. In full[0]; 0 between
-// messages.
+// One of two warps leads each of several messages: the lead of the first launch, or the first warp
+// of the first hand of the second launch. That hand says that it is there, and leads when the lead
+// of the first launch has left. The value is in full[0]; it is 0 between messages.
 enum lead_place { LEAD_IS_HERE, HAND_IS_HERE, LEAD_HAS_LEFT };
 
 static __device__ lead_words look(const phi_hop_item &item)
@@ -85,8 +87,8 @@ static __device__ lead_words look(const phi_hop_item &item)
     return {led, is_push(item) ? begun : led, load_relaxed(&own->full[0]), has_ended(item)};
 }
 
-// Or the take of a later message has: hands may have pushed all of this one, and it may be taken,
-// before another warp looks again.
+// has_begun is also true if the take of a later message has begun: hands may have pushed all of
+// this message, and the peer may have taken it, before another warp looks again.
 static __device__ bool has_begun(const lead_words &words, const ring_span &span)
 {
     return words.begun >= mark_of(span);
@@ -196,8 +198,8 @@ static __device__ uint32_t draw(const phi_hop_item &item)
     return threadIdx.x % 32 == 0 ? atomicAdd(drawn, 1) : 0;
 }
 
-// Of a message that is not alone: looks of a hand that is not the first one, for some 50 us, in
-// which a peer that is at the same group comes.
+// The number of times that a hand of a message that is not alone looks, unless it is the first
+// hand. They take some 50 us, in which a peer that is at the same group comes.
 #define LONG_PATIENCE 64
 
 // By the first warp.
@@ -216,10 +218,12 @@ static __device__ bool may_begin_long(const phi_hop_item &item, const ring_span 
     return false;
 }
 
-// What became of a hand of the first launch of a push that is alone, in `full`; 0: it is not there.
+// The state in `full` of a hand of the first launch of a push that is alone. 0: the hand is not
+// there.
 enum { HAND_BEGAN = 1, HAND_LEFT = 2 };
 
-// Of the second launch: whether the hand in whose place this one is has begun. By one thread.
+// is_relieved returns whether the hand of the first launch in whose place this hand of the second
+// launch is has begun. By one thread.
 static __device__ bool is_relieved(const phi_hop_item &item)
 {
     uint32_t *hand = &reinterpret_cast<phi_flag_lane *>(item.own)->full[blockIdx.x - item.first];
@@ -279,7 +283,7 @@ static __device__ uint32_t draw_early(const phi_hop_item &item, const ring_span 
     return row == NO_SHARE ? row : row + threadIdx.x / 32;
 }
 
-// Whether 16 bytes may be moved at once, in all of a row.
+// is_plain returns whether 16 bytes may be moved at once in all of a row.
 static __device__ bool is_plain(const phi_hop_item &item, uint64_t buffer, uint32_t unit)
 {
     return (buffer & 15) == 0 && (unit + PHI_RING_ROW) * PHI_WIDE_UNIT <= item.size;
@@ -405,7 +409,7 @@ static __device__ bool take_units_of_row(const phi_hop_item &item, const ring_sp
     return true;
 }
 
-// What unit 0 said of the size holds for the others.
+// The size that unit 0 has told holds for the other units.
 static __device__ bool take_rows(const phi_hop_item &item, const ring_span &span, uint32_t row,
                                  hop_follower &next)
 {
@@ -475,8 +479,8 @@ static __device__ void lead_items(const phi_hop_args &args, const phi_hop_item &
 
 // ---- The end
 
-// Before the launch waits for the one before it: where that takes the message before this one of
-// the lane, its end tells the pusher that this take has begun.
+// This is stored before the launch waits for the one before it. If that one takes the message
+// before this one of the lane, its end tells the pusher that this take has begun.
 static __device__ void post_take(const phi_hop_item &item)
 {
     if (item.kind == PHI_HOP_MESSAGE && threadIdx.x == 0)

@@ -15,7 +15,8 @@ static __device__ bool is_within(uint32_t reach, uint32_t record)
     return static_cast<int32_t>(reach - record) >= 0;
 }
 
-// What a block goes on from. Aligned: it is read as 16 bytes, which are then no other variable's.
+// The position from which a block goes on. It is aligned because it is read as 16 bytes, which then
+// belong to no other variable.
 struct alignas(16) stage_state {
     uint32_t record, over, reach;
 };
@@ -108,7 +109,8 @@ static __device__ void stage_line(const phi_hop_item &item, uint32_t record, uin
         store_line(line_of(item, record), part, record);
 }
 
-// Whether a slot may be filled. Where that is given up no message behind this one is, either.
+// may_fill returns whether a slot may be filled. Where a wait for a slot is given up, no message
+// behind this one is filled, either.
 static __device__ bool may_fill(const phi_hop_item &item, uint32_t record, uint32_t block)
 {
     const bool may = may_go_on(item, record);
@@ -149,17 +151,18 @@ static __device__ void stage(const phi_hop_item &item)
     } while (from < item.size);
 }
 
-// Whether what a record says fits. It is not believed: nothing is read outside the slot, nothing
-// written outside the buffer.
+// fits returns whether the sizes that a record names fit. The peer's record is not believed:
+// nothing is read outside the slot, nothing is written outside the buffer.
 static __device__ bool fits(const phi_hop_item &item, uint64_t offset, uint64_t bytes)
 {
     return bytes <= PHI_STAGE_CHUNK(item.peer) && bytes <= item.offset &&
            offset <= item.offset - bytes;
 }
 
-// By thread 0, of the last record of a message, which ends at `end`: so many bytes were sent. The
-// first of the blocks says so where it is not what was named; of messages of another size the first
-// one counts. The fence: before the launch is over.
+// Thread 0 calls this for the last record of a message, which ends at `end`: so many bytes were
+// sent. The first of the blocks notes it where the message is not of the size that was named; of
+// several messages of another size the first one counts. The fence puts the note before the end of
+// the launch.
 static __device__ void check_size(const phi_hop_item &item, uint64_t end)
 {
     const uint64_t broken = item.broken - PHI_FLAGS_OVER_BEHIND;
@@ -180,7 +183,7 @@ static __device__ phi_stage_record read_head(const phi_hop_item &item, uint64_t 
     return {offset, fits(item, offset, line.z) ? line.z : 0, line.w != 0};
 }
 
-// Where a record was found.
+// The place where a record was found.
 enum { NOWHERE, IN_SLOT, IN_LINE_LAST, IN_LINE };
 
 // Each 8 bytes that a line carries have come to one of the first threads of the warp. The first of
@@ -236,7 +239,7 @@ static __device__ uint32_t await_record(const phi_hop_item &item, uint32_t recor
     }
 }
 
-// What this thread holds of a record already: 16 bytes.
+// The 16 bytes of a record that this thread holds already.
 struct stage_piece {
     uint64_t at; // in the record
     uint4 bytes;
@@ -351,7 +354,7 @@ static __device__ void unstage(const phi_hop_item &item, const stages &others, h
 
 // ---- bells, by thread 0 of a block
 
-// Whether what the bell is about may be done: its word shows the bit, and the channel is whole.
+// may_ring returns whether the bell may be rung: its word shows the bit, and the channel is whole.
 static __device__ bool may_ring(const phi_hop_item &item)
 {
     const uint32_t bit = PHI_BELL_BIT(item.peer), value = PHI_BELL_VALUE(item.peer);

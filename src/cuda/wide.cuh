@@ -65,8 +65,8 @@ static __device__ void wide_store(const phi_hop_item &item, uint32_t at, uint4 d
         scatter(to + 8, static_cast<uint64_t>(data.w) << 32 | data.z, left - 8);
 }
 
-// Where a thread's 16 bytes lie in a unit's data, in its first four lines and in the others. Who
-// keeps a number has 16 bytes, too: half of them in each four.
+// The places of a thread's 16 bytes in a unit's data: in the unit's first four lines and in its
+// other four. A thread that keeps a number has 16 bytes, too: half of them in each four lines.
 struct wide_place {
     uint32_t thread, first, second;
     bool keeps;
@@ -127,7 +127,7 @@ template <class Team> static __device__ wide_part part_of(const Team &team, uint
     return {number, team.thread() / 32, team.threads() / 32};
 }
 
-// Of a hand.
+// The part of the message that a warp of a hand does.
 static __device__ wide_part part_of(const phi_hop_item &item, uint32_t share, uint64_t number)
 {
     const uint32_t warps = blockDim.x / 32;
@@ -341,7 +341,7 @@ template <bool ALIGNED> static __device__ void push_shares(const phi_hop_item &i
     leave_push<ALIGNED>(item, message);
 }
 
-// Whether the first line of a message is there.
+// has_come returns whether the first line of a message is there.
 static __device__ bool has_come(const phi_hop_item &item, uint64_t number)
 {
     const uint4 *slot =

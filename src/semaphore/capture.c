@@ -229,7 +229,7 @@ int phi_capture_sync(struct phi_captures *captures, struct phi_capture *capture,
     if (branch->sync != 0)
         return 0;
     pthread_mutex_lock(&captures->lock);
-    // What the graph gives back at its end is what its branches have: so the branch comes first.
+    // A graph gives back at its end the syncs that its branches have. So the branch comes first.
     struct phi_branch *found = find_branch(capture, branch->key);
     if (found == NULL)
         found = add_branch(capture, branch->key);

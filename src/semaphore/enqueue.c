@@ -66,8 +66,8 @@ static CUresult launch(struct phi_enqueue *q, struct phi_grid grid, void *args)
                                          NULL);
 }
 
-// Where the driver can, the kernel may begin while the one before it ends: it waits inside for
-// that.
+// The kernel may begin while the kernel before it ends, where the driver can do that: the kernel
+// waits inside for that end.
 static CUresult launch_early(struct phi_enqueue *q, struct phi_grid grid, void *args)
 {
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -131,7 +131,8 @@ static CUresult look(struct phi_enqueue *q, const void *address, uint64_t *devic
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-// Of a message in parts all is looked at before the first one: half of it could not be taken back.
+// The whole of a message in parts is looked at before its first part: half a message could not be
+// taken back.
 static CUresult ask(struct phi_enqueue *q, const struct phi_work *work, const void *address,
                     uint64_t *device, bool *host)
 {
@@ -381,7 +382,7 @@ bool phi_enqueue_reaches(struct phi_enqueue *q)
 {
     uint64_t device;
     bool host;
-    // Of one item it is looked at when that is enqueued, but for one of the copy engine.
+    // A single item is looked at when it is enqueued, unless it is one of the copy engine.
     if (q->n == 1 && q->work[0].kind != PHI_STEP_COPY)
         return true;
     for (size_t i = 0; i < q->n && q->result == CUDA_SUCCESS; i++) {

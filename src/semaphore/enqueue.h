@@ -6,7 +6,7 @@
 #include "cuda/driver.h"
 #include "semaphore/plan.h"
 
-// What everything is enqueued with; of one executor.
+// The things with which one executor enqueues all its work.
 struct phi_enqueuer {
     struct phi_counters *counters;
     struct phi_device *device;

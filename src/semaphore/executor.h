@@ -18,10 +18,10 @@
 // Most streams (or queues) of a context with operations in flight at once.
 #define PHI_STREAMS_MAX 256
 
-// Who still uses something (an import, the words of a pair): for each stream record the number of
+// The users that an import, or the words of a pair, still has: for each stream record the number of
 // the last operation that touches it, and the pins of graphs and of device channels. Under the
 // record's lock an enqueue takes a number, stores it here (seq_cst), then looks at `revoked`
-// (seq_cst); a revoker sets `revoked`, then reads the numbers: one of the two sees the other.
+// (seq_cst). A revoker sets `revoked`, then reads the numbers. One of the two sees the other.
 struct phi_uses {
     _Atomic uint64_t number[PHI_STREAMS_MAX]; // indexed by record
     _Atomic uint32_t pins;                    // live captured graphs that hold it
@@ -45,8 +45,8 @@ enum phi_ring {
     PHI_RING_DRAWN, // it goes through while it is taken
 };
 
-// Where an item is over before it is done: `broken` of the own line, looked at by every wait, and
-// `undone`, or NULL. Kernels find the latter by broken_device.
+// The words that end an item before it is done: `broken` of the own line, at which every wait
+// looks, and `undone`, or NULL. Kernels find `undone` by broken_device.
 struct phi_over {
     _Atomic uint32_t *broken, *undone;
     uint64_t broken_device;
@@ -139,7 +139,7 @@ struct phi_work {
     };
 };
 
-// What still touches something.
+// The users that still touch an import, or the words of a pair.
 struct phi_left {
     uint32_t streams, graphs; // with operations in flight; live captured ones
     uint32_t devices;         // device channels
@@ -217,7 +217,7 @@ static inline bool phi_executor_untold(const struct phi_executor *executor)
     return executor->untold != NULL && atomic_load_explicit(executor->untold, memory_order_relaxed);
 }
 
-// What every executor is made from; all must outlive it.
+// The things from which every executor is made; all must outlive it.
 struct phi_executor_params {
     struct phi_report *report;
     struct phi_counters *counters;

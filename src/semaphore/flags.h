@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the flags of a pair of ranks lie: each has device memory that the other maps, in parts,
-// with lines for the pair's first channels. What the words of a lane mean is written in
-// cuda/kernel_args.h.
+// The layout of the flags of a pair of ranks. Each rank has device memory that the other maps, in
+// parts, with lines for the pair's first channels. cuda/kernel_args.h describes the words of a
+// lane.
 #ifndef PHI_SEMAPHORE_FLAGS_H
 #define PHI_SEMAPHORE_FLAGS_H
 
@@ -15,18 +15,18 @@
 // Channels of a pair that have flags; those beyond use words in host memory.
 #define PHI_FLAG_LINES 128
 
-// Of those the ones whose sends have wide slots, too.
+// So many of these channels have wide slots for their sends, too.
 #define PHI_FLAG_WIDE 16
 
-// What a line has: the lanes of both directions (that of side 0's data first), a lane for each
-// word; and of the direction in which the memory's owner receives slots of ll for each word, and
-// wide ones.
+// The parts of a line. Each line has the lanes of both directions (that of side 0's data first), a
+// lane for each word. For the direction in which the memory's owner receives, it has slots of ll
+// for each word, and wide ones.
 #define PHI_FLAG_LANES      ((size_t)2 * PHI_WORD_COUNT * sizeof(struct phi_flag_lane))
 #define PHI_FLAG_SLOTS      ((size_t)PHI_WORD_COUNT * PHI_LL_SLOTS * PHI_LL_SLOT)
 #define PHI_FLAG_WIDE_SLOTS ((size_t)PHI_LL_SLOTS * PHI_WIDE_SLOT)
 
-// The parts. A pair has the first one from its first contact, and others when it has as many
-// channels; of some bits there is one for each part.
+// The parts. A pair has the first part from its first contact, and the others when it has enough
+// channels to need them. Some sets of bits have one bit for each part.
 enum phi_flag_part {
     PHI_FLAG_BASE, // all lanes; slots of the first lines
     PHI_FLAG_FEW,  // wide slots of the next ones
@@ -43,8 +43,8 @@ enum phi_flag_part {
      PHI_FLAG_BASE_SMALL * PHI_FLAG_SLOTS)
 static_assert(PHI_FLAG_BASE_BYTES <= (size_t)4 << 20, "what a first contact may take");
 
-// What a part has room for, in whole units: smaller allocations share pages with others, and are
-// exported with them.
+// phi_flag_size returns the size of a part in whole units: smaller allocations share pages with
+// others, and are exported with them.
 #define PHI_FLAG_UNIT ((size_t)2 << 20)
 static inline size_t phi_flag_size(enum phi_flag_part part)
 {
@@ -56,14 +56,15 @@ static inline size_t phi_flag_size(enum phi_flag_part part)
     return (bytes + PHI_FLAG_UNIT - 1) / PHI_FLAG_UNIT * PHI_FLAG_UNIT;
 }
 
-// Where a lane is, in the first part. sender: the side whose data moves in the lane's direction.
+// phi_flag_lane returns the offset of a lane in the first part. sender: the side whose data moves
+// in the lane's direction.
 static inline size_t phi_flag_lane(uint32_t line, int sender, enum phi_word word)
 {
     return line * PHI_FLAG_LANES +
            (size_t)(sender * PHI_WORD_COUNT + (int)word) * sizeof(struct phi_flag_lane);
 }
 
-// Where the slots of a line are, and in which part.
+// These return the part that holds the slots of a line, and their offset in it.
 static inline enum phi_flag_part phi_flag_slots_part(uint32_t line)
 {
     return line < PHI_FLAG_BASE_SMALL ? PHI_FLAG_BASE : PHI_FLAG_MANY;
@@ -78,7 +79,7 @@ static inline size_t phi_flag_slots(uint32_t line, enum phi_word word)
            line * PHI_FLAG_SLOTS + at;
 }
 
-// Likewise its wide ones; of no other lines.
+// These return the same for a line's wide slots; only for lines that have such.
 static inline enum phi_flag_part phi_flag_wide_part(uint32_t line)
 {
     return line < PHI_FLAG_BASE_WIDE  ? PHI_FLAG_BASE
@@ -100,8 +101,9 @@ static inline size_t phi_flag_piece(bool wide)
     return wide ? PHI_WIDE_PIECE : PHI_LL_PIECE;
 }
 
-// Whether a message by lines is wide, where so many bytes may go by lines: more than fit into
-// others only where they may be wide (base/table.h). Smaller ones gain nothing by it.
+// phi_flag_is_wide returns whether a message by lines is wide, where `lines` bytes may go by lines.
+// `lines` is more than fits into lines that are not wide only where lines may be wide
+// (base/table.h). Smaller messages gain nothing by wide lines.
 #define PHI_WIDE_LEAST 2048
 static inline bool phi_flag_is_wide(uint64_t lines, size_t size)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a queue has under way over the net: copies that were posted and are not delivered yet, while
-// its runner goes on with what need not wait for them.
+// The copies of a queue that are under way over the net: they were posted and are not delivered
+// yet, while the queue's runner goes on with work that need not wait for them.
 #include <errno.h>
 
 #include "semaphore/queue_state.h"
@@ -79,8 +79,8 @@ static bool overlap(uint64_t a, size_t a_size, uint64_t b, size_t b_size)
     return a < b + b_size && b < a + a_size;
 }
 
-// Whether two copies touch the same bytes and one of them writes them, so that the later one waits:
-// but for writes that keep their order by themselves.
+// conflict returns whether two copies touch the same bytes and one of them writes those, so that
+// the later copy waits. Writes that keep their order by themselves do not conflict.
 static bool conflict(const struct phi_move *earlier, const struct phi_move *later)
 {
     const struct phi_route *a = earlier->route, *b = later->route;
@@ -95,8 +95,8 @@ static bool conflict(const struct phi_move *earlier, const struct phi_move *late
     return there && (earlier->posts || !phi_route_in_order(b));
 }
 
-// Whether a copy may be under way beside those that are. One that tells the peer something comes
-// behind all operations before its own (docs/protocols.md, "What a post tells of").
+// may_fly returns whether a copy may be under way beside those that are. A copy that tells the peer
+// something comes behind all operations before its own (docs/protocols.md, "What a post tells of").
 static bool may_fly(struct phi_flight *flight, const struct phi_move *move)
 {
     if (flight->count == PHI_FLYING_MAX)
@@ -110,8 +110,8 @@ static bool may_fly(struct phi_flight *flight, const struct phi_move *move)
     return true;
 }
 
-// Of the same channel: a put or a get that is under way. One of an earlier operation is over when
-// something tells (may_fly).
+// has_plain returns whether a put or a get of the same channel is under way. A put or a get of an
+// earlier operation is over when a copy tells the peer something (may_fly).
 static bool has_plain(struct phi_flight *flight, const struct phi_route *route)
 {
     for (uint32_t i = 0; i < flight->count; i++) {

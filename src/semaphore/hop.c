@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "semaphore/hop.h"
 
-// Of a block that copies: fewer meet sooner, more keep the link busier.
+// The threads of a block that copies: fewer threads meet sooner, more keep the link busier.
 #define MOVE_THREADS 256
 #define MOVE_MEDIUM  ((size_t)16 << 20)
 
-// Of a large copy warps draw what they copy (cuda/kernels.cu): of less that takes longer than it
-// saves. Then so few blocks fill the link where source and destination are aligned alike, and the
-// rest of the device is left to the application (docs/measurements/2026-11-25.md, "Rows that warps
-// draw").
+// The warps of a large copy draw the rows that they copy (cuda/kernels.cu). In a smaller copy
+// drawing takes longer than it saves. So few blocks fill the link where warps draw and source and
+// destination are aligned alike, and the rest of the device is left to the application
+// (docs/measurements/2026-11-25.md, "Rows that warps draw").
 #define MOVE_LARGE   ((size_t)24 << 20)
 #define LARGE_BLOCKS 32
 
@@ -53,15 +53,16 @@ static bool takes(const struct phi_work *work)
 // nothing else.
 #define TAKE_ALONE ((size_t)128 << 10)
 
-// Whether it is done by hands: what the first block does not do alone.
+// has_hands returns whether hands do the item: the first block does not do it alone.
 static bool has_hands(const struct phi_work *work, bool hurries)
 {
     const size_t alone = takes(work) && hurries ? TAKE_ALONE : PHI_WIDE_ALONE;
     return (is_move(work) || is_wide(work)) && work->span.size > alone;
 }
 
-// Whether it waits only for what the peer did before it came to the same message: it says that
-// there is room, or that it may copy. Others wait for the peer's part of the message.
+// is_active returns whether the item waits only for steps that the peer did before it came to the
+// same message: the peer says that there is room, or that this end may copy. Other items wait for
+// the peer's part of the message.
 static bool is_active(const struct phi_work *work)
 {
     return work->kind == PHI_STEP_PUSH || work->kind == PHI_STEP_GO || is_move(work);
@@ -74,8 +75,9 @@ static uint32_t hands_of(const struct phi_work *work, const struct phi_policy *p
     return is_large(work) && apart % 16 == 0 && blocks > LARGE_BLOCKS ? LARGE_BLOCKS : blocks;
 }
 
-// Of a block that does its share of records: 16 bytes in each of four loads, of a chunk at most.
-// Who waits for a signal does not know what was put before it. A lane has one block, or all.
+// stage_threads returns the threads of a block that does its share of records: 16 bytes in each of
+// four loads, of a chunk at most. A wait for a signal does not know the size of the puts before it.
+// A lane has one block, or all.
 static uint32_t stage_threads(const struct phi_work *work)
 {
     const uint32_t chunk = PHI_STAGE_CHUNK(work->lane.peer);
@@ -111,10 +113,10 @@ static uint32_t count_stages(const struct phi_work *work, const struct phi_hop_i
     return helps ? stages : 0;
 }
 
-// Whether it writes what its number promises to others: lines, full words, records, host memory.
-// Not go words: they allow a copy to this end, and whoever ends before that has come has no use for
-// it. A fence behind them would hold up the wait for that copy: its answer comes over the link that
-// the copy fills.
+// needs_fence returns whether the item writes data that its number promises to others: lines, full
+// words, records, host memory. Go words need no fence: they allow a copy to this end, and an end
+// that ends before that copy has come has no use for it. A fence behind them would hold up the wait
+// for that copy: the fence's answer comes over the link that the copy fills.
 static bool needs_fence(const struct phi_work *work)
 {
     switch (work->kind) {
@@ -152,7 +154,7 @@ static struct phi_hop_item item_of(const struct phi_work *work, uint32_t kind)
     };
 }
 
-// By a ring the other address is none.
+// A message by a ring has one address; the other field holds the size of the whole message.
 static struct phi_hop_item ring_item_of(const struct phi_work *work, uint32_t kind)
 {
     struct phi_hop_item item = item_of(work, kind);
@@ -243,8 +245,8 @@ static struct phi_grid fill_long(const struct phi_work *work, size_t n,
 
 // ---- By flags
 
-// Where an item is alone in the first block: by lines one thread for each of them, whole warps; by
-// wide ones a warp for each unit.
+// threads_of returns the threads of an item that is alone in the first block: one thread for each
+// line, in whole warps; with wide lines one warp for each unit.
 static uint32_t threads_of(const struct phi_work *work)
 {
     if (work->kind == PHI_STEP_GO)
@@ -262,7 +264,7 @@ static uint32_t threads_of(const struct phi_work *work)
     return threads < PHI_HOP_THREADS ? ((uint32_t)threads + 31) / 32 * 32 : PHI_HOP_THREADS;
 }
 
-// What is in a launch of part `part`.
+// The content of a launch of part `part`.
 struct filling {
     const struct phi_work *work;
     size_t n;
@@ -283,7 +285,7 @@ static bool is_in_place(const struct filling *f, const struct phi_work *work)
     return is_active(work) == (f->part == PHI_HOP_FIRST) || !f->has_first;
 }
 
-// Whether the first block waits for hands of it, which the next launch has.
+// is_awaited returns whether the first block waits for the item's hands, which the next launch has.
 static bool is_awaited(const struct filling *f, const struct phi_work *work)
 {
     return has_hands(work, f->hurries) &&
@@ -381,8 +383,8 @@ static void add_hands(struct filling *f)
     }
 }
 
-// What is a hand's share depends on how many threads it has: those of both launches have as many,
-// whatever their first blocks need.
+// A hand's share depends on how many threads the hand has. So the hands of both launches have as
+// many threads, whatever their first blocks need.
 static void match_threads(struct filling *f)
 {
     struct filling other = *f;
@@ -398,7 +400,8 @@ static void match_threads(struct filling *f)
         f->grid.threads = 32 * warps;
 }
 
-// Of lines: in a buffer that 16 bytes can be read from, or written to, at once.
+// is_wide_aligned returns whether an item by wide lines has a buffer that 16 bytes can be read
+// from, or written to, at once.
 static bool is_wide_aligned(const struct phi_hop_item *item)
 {
     const uint64_t buffer = item->kind == PHI_HOP_PUSH ? item->source : item->destination;
@@ -427,18 +430,18 @@ static enum phi_kernel kernel_of(const struct phi_hop_args *args)
         spread = spread || item->kind == PHI_HOP_MOVE ||
                  (item->wide && (item->kind == PHI_HOP_PUSH || item->kind == PHI_HOP_TAKE));
     }
-    // What is only awaited is a matter of one warp.
+    // One warp is enough for a launch that only awaits messages.
     if (all_wide && spread)
         return PHI_KERNEL_HOP_WIDE;
     return spread ? PHI_KERNEL_HOP_SPREAD : PHI_KERNEL_HOP;
 }
 
-// Of so many bytes one block pushes what hands have left nearly as soon as hands of a second launch
-// would (docs/measurements/2026-11-26.md, "What waits leaves the GPU"), which takes the host as
-// long as the first.
+// Up to so many bytes, one block pushes the shares that hands have left nearly as soon as hands of
+// a second launch would (docs/measurements/2026-11-26.md, "What waits leaves the GPU"). A second
+// launch takes the host as long as the first.
 #define PUSH_ONLY ((size_t)128 << 10)
 
-// Whether it is a push, alone, that has one launch.
+// is_only returns whether the work is one push, alone, that has one launch.
 static bool is_only(const struct phi_work *work, size_t n)
 {
     return n == 1 && work->kind == PHI_STEP_PUSH && has_hands(work, true) &&

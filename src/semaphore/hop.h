@@ -6,14 +6,14 @@
 #include "cuda/kernel_args.h"
 #include "semaphore/plan.h"
 
-// What is launched.
+// The kernel of a launch, and its size.
 struct phi_grid {
     enum phi_kernel kernel;
     uint32_t blocks, threads;
 };
 
-// What by flags belongs together is up to three launches, of which each begins when the waits of
-// the one before it are over (docs/protocols.md, "Who waits").
+// Messages by flags that belong together are up to three launches. Each launch begins when the
+// waits of the one before it are over (docs/protocols.md, "Who waits").
 enum phi_hop_part {
     PHI_HOP_FIRST,  // hands that push and copy, where they may soon; the wait until they may
     PHI_HOP_SECOND, // hands for what is left of that; the wait for messages

@@ -35,7 +35,7 @@ static bool is_staged(const struct phi_work *work)
     return phi_step_staged(work->kind);
 }
 
-// What no brace takes: a copy of something, or a message by flags.
+// A brace does not take these items: a copy of some bytes, or a message by flags.
 static bool stands_alone(const struct phi_work *work)
 {
     return is_hop(work) || (is_copy(work) && (work->span.size > 0 || work->head));
@@ -120,7 +120,8 @@ static bool take_transfer(struct phi_plan *plan, struct phi_piece *piece)
 
 _Static_assert(PHI_TOGETHER_MAX <= PHI_HOP_ITEMS, "they are one launch");
 
-// Whether what belongs together with the next item has room in a launch that begins at `first`.
+// has_room returns whether the items that belong together with the next one have room in a launch
+// that begins at `first`.
 static bool has_room(const struct phi_plan *plan, size_t first)
 {
     const size_t taken = plan->at - first, together = plan->work[plan->at].together;
@@ -154,7 +155,7 @@ static bool is_gathered(const struct phi_work *work, bool large)
     return is_small_copy(work, large && work->linked ? GATHER_BYTES : SMALL_BYTES);
 }
 
-// Whether the next item, a copy, is all that is left before the number.
+// is_lone returns whether the next item, a copy, is the last one before the number.
 static bool is_lone(const struct phi_plan *plan)
 {
     if (!plan->done || plan->at == plan->n)
@@ -164,7 +165,7 @@ static bool is_lone(const struct phi_plan *plan)
            skip_nothing(plan, plan->at + 1) == plan->n;
 }
 
-// Those from `at` on that one launch takes.
+// The copies from `at` on that one launch takes.
 struct run {
     size_t end, copies, bytes;
 };
@@ -205,7 +206,7 @@ static bool take_copies(struct phi_plan *plan, struct phi_piece *piece)
     return true;
 }
 
-// Whether a copy is one that the copy engine may be given with others.
+// is_engines returns whether the copy engine may be given a copy together with others.
 static bool is_engines(const struct phi_plan *plan, const struct phi_work *work)
 {
     return is_copy(work) && plan->together && !work->head &&

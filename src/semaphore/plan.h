@@ -57,7 +57,7 @@ struct phi_plan {
 // around them are one.
 bool phi_plan_next(struct phi_plan *plan, struct phi_piece *piece);
 
-// What waits on a device at this moment, beside the stream that asks.
+// The streams that wait on a device at this moment, beside the stream that asks.
 struct phi_waiting {
     uint32_t kernels;           // streams in a waiting kernel
     uint32_t memory_operations; // ... in a memory operation

@@ -44,7 +44,7 @@ static bool may_bounce(const struct phi_work *work)
     }
     if (!phi_work_came(work) || phi_line_mismatched(work->over.undone))
         return false;
-    // Behind a post that was left out the word still shows the part before.
+    // If a post was left out, the word still shows the part before.
     if (atomic_load_explicit(work->over.undone, memory_order_relaxed))
         return false;
     const uint64_t got = *(const uint64_t *)((const char *)work->span.source - PHI_BOUNCE_HEAD);
@@ -135,7 +135,8 @@ static bool run_item(struct ph_queue *queue, const struct phi_work *work,
         return wait(queue, work);
     if (!fn && work->remote.route && work->kind != PHI_STEP_RELAY)
         return phi_flight_run(queue, work, next);
-    // What is done here takes its time, and comes behind what is under way.
+    // This thread does the item itself, which takes time. The item comes behind the copies under
+    // way.
     if (queue->airborne && !is_landed(queue))
         return false;
     if (fn) {
@@ -455,7 +456,7 @@ static const struct phi_work *from_of(const struct ph_queue *queue)
     return &phi_queue_item(queue, head + 1)->work;
 }
 
-// What stands at the front: the oldest copy under way, or else the head.
+// front returns the oldest copy under way, or else the head.
 static const struct phi_work *front(const struct ph_queue *queue, bool *host)
 {
     const struct phi_work *oldest = phi_flight_oldest(queue);
@@ -503,7 +504,8 @@ int phi_queue_late(struct ph_queue *queue)
                     seconds, suspicion, operations);
 }
 
-// What the head waits for as long as looking for it makes sense, or NULL.
+// looked_for returns the work that the head waits for, as long as looking for it makes sense, or
+// NULL.
 static const struct phi_work *looked_for(const struct ph_queue *queue)
 {
     uint64_t head = atomic_load_explicit(&queue->head, memory_order_relaxed);
@@ -557,7 +559,7 @@ static int await(struct ph_queue *queue, int64_t deadline)
     const struct phi_work *work = looked_for(queue), *oldest = phi_flight_oldest(queue);
 
     if ((work || oldest) && spin(queue, work)) {
-        // Of a relay there is something to do again and again.
+        // A relay has something to do again and again.
         if (work && work->kind == PHI_STEP_RELAY && phi_now() >= deadline)
             return phi_queue_late(queue);
         return 0;
@@ -572,7 +574,7 @@ static int await(struct ph_queue *queue, int64_t deadline)
     return phi_executor_untold(&queue->executor->base) ? -EINTR : 0;
 }
 
-// What the thread waits for that runs the queue, where it waits.
+// late_role reports the message for which the thread that runs the queue waits, if it waits.
 static int late_role(struct ph_queue *queue)
 {
     struct phi_host_executor *host = queue->executor;

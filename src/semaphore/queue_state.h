@@ -31,7 +31,7 @@ struct phi_item {
     bool last;                // of its operation
 };
 
-// Of 256 bytes: the address alone says whether a stream is a queue of the executor.
+// A queue takes 256 bytes: the address alone says whether a stream is a queue of the executor.
 struct ph_queue {
     // The producer's line.
     _Alignas(256) struct phi_item *ring; // grows under the role and the lock; NULL: not in use
@@ -143,8 +143,8 @@ static inline bool phi_queue_arrived(const struct phi_work *work)
            phi_work_broken(work);
 }
 
-// Of a wait that is over: whether the peer has posted. Behind the look at `broken`: what came
-// before that was set has come.
+// phi_work_came returns whether the peer has posted, for a wait that is over. The caller has looked
+// at `broken` before: a post from before `broken` was set has come.
 static inline bool phi_work_came(const struct phi_work *work)
 {
     const uint32_t word = atomic_load_explicit(work->word.host, memory_order_acquire);

@@ -12,7 +12,7 @@
 #include "semaphore/executor.h"
 #include "semaphore/plan.h"
 
-// What somebody who is asked why nothing moves would like to know.
+// The facts about a wait that tell an application why nothing moves.
 struct phi_wait_note {
     uint64_t number; // 0: none
     uint64_t order;  // among all notes of the table

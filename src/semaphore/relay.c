@@ -16,8 +16,9 @@ enum {
     PAGE = 4096,
 };
 
-// Of a queue, from its first such copy on. A piece is fetched, then stored, then landed; each has a
-// place, and one move at a time. A move that is IDLE is over, or was a copy by the processor.
+// A queue has one of these from its first relay on. A piece is fetched, then stored, then landed;
+// each piece has a place, and one move at a time. A move that is IDLE is over, or was a copy by the
+// processor.
 struct phi_relay {
     uint64_t steps; // so far, of all items
     bool begun;     // the item at the head, with these:
@@ -56,8 +57,8 @@ static int lend(const struct ph_queue *queue, const struct phi_work *work, struc
                           sizeof(relay->memory), lent);
 }
 
-// That the memory is there, and known to the provider, fails here or never. Of a link that has
-// ended the channel will say so.
+// If the memory is not there, or the provider does not know it, this call fails: no later one does.
+// If a link has ended, its channel will say so.
 static int make_known(const struct ph_queue *queue, const struct phi_work *work)
 {
     struct phi_route lent;
@@ -138,7 +139,8 @@ static void break_end(struct phi_relay *relay, const struct phi_work *end)
     relay->given_up = true;
 }
 
-// Whether one of the ends is broken. Of one alone the other one stays good.
+// is_broken returns whether one of the ends is broken. If only one is broken the other one stays
+// good.
 static bool is_broken(const struct phi_work *to, const struct phi_work *from)
 {
     const struct phi_work *both[] = {to, from};
@@ -257,7 +259,8 @@ static void poll(const struct ends *ends)
         phi_route_poll(ends->to->remote.route);
 }
 
-// Whether no move is under way: of one that was given up there may be some anywhere.
+// rests returns whether no move is under way. A relay that was given up may have moves in any
+// place.
 static bool rests(struct phi_relay *relay)
 {
     for (uint64_t i = 0; i < PIECES; i++)

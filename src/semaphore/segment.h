@@ -5,11 +5,11 @@
 // Everything in it may be written by the peer at any time: read each value once and check it before
 // use.
 //
-// Where the net is between two ranks each has a mirror: private memory of the same layout. What a
-// side publishes is stored into its own copy and sent to the peer's, in one order with the messages
-// of the service threads; words reach the other copy as posts (net/net.h). A word's two writers
-// take turns, so both copies see the same values in the same order. What is added to a word to
-// release a wait stays in the own copy.
+// Two ranks with the net between them have a mirror each: private memory of the same layout. A side
+// stores the values that it publishes into its own copy and sends them to the peer's, in one order
+// with the messages of the service threads. Words reach the other copy as posts (net/net.h). A
+// word's two writers take turns, so both copies see the same values in the same order. A bit that
+// is added to a word to release a wait stays in the own copy.
 #ifndef PHI_SEMAPHORE_SEGMENT_H
 #define PHI_SEMAPHORE_SEGMENT_H
 
@@ -22,7 +22,7 @@
 #include "net/net.h"
 #include "semaphore/words.h"
 
-// What a side publishes about itself; only its owner writes it.
+// The values that a side publishes about itself; only their owner writes them.
 struct phi_side {
     // 1: the owner sleeps until the peer writes to its eventfd
     _Alignas(128) _Atomic uint32_t sleeping;

@@ -60,7 +60,7 @@ static void check_size(const struct phi_work *work, uint64_t end)
         phi_line_mismatch(work->over.undone, work->lane.offset, end);
 }
 
-// What the peer says of a record is not believed.
+// The head is the peer's and is not believed: a record that does not fit is not copied.
 static bool empty(const struct phi_work *work, uint32_t record)
 {
     const uint8_t *slot = slot_of(work, record);

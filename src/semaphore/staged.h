@@ -12,7 +12,7 @@
 // phi_staged_run does as much of a STAGE or UNSTAGE as can be done now, at most one record of data;
 // *moved remembers how many records are done, for the next call. true: the step is over, and *moved
 // is 0 again. A step whose `broken` is set is over when no record is there. Never blocks.
-// What came for an UNSTAGE with the HELP before it counts.
+// An UNSTAGE counts the records that came with the HELP before it, too.
 bool phi_staged_run(const struct phi_work *work, size_t *moved);
 
 // phi_staged_help takes a record for a HELP while a STAGE before it cannot go on; false: there is

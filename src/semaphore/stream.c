@@ -562,7 +562,7 @@ int phi_cuda_executor_open(const struct phi_executor_params *params, struct phi_
     x->to.policy.kernels = x->to.info->kernels;
     x->to.policy.batches = x->to.info->memory_operations;
     x->to.policy.blocks = (uint32_t)x->to.info->multiprocessors;
-    // What waits takes a multiprocessor from a kernel that needs all of one.
+    // A kernel that waits takes a multiprocessor from a kernel that needs all of one.
     const uint32_t most = x->to.policy.blocks > 1 ? x->to.policy.blocks / 2 : 1;
     if (x->to.policy.blocks > 0 && x->to.policy.kernel_waits > most) { // 0: the driver did not say
         x->to.policy.graph_branches =

@@ -24,7 +24,7 @@ enum phi_word {
     PHI_WORD_COUNT,
 };
 
-// What a word says: one bit each, so that a bit can be added to release a wait, with a mark beside
+// The values of a word: one bit each. So a bit can be added to release a wait, with a mark beside
 // it (PHI_BIT_ADDED).
 enum phi_bit {
     PHI_BIT_READY = 1, // the passive end's buffer may be touched
@@ -46,8 +46,8 @@ struct phi_line;
 struct phi_line {
     _Alignas(64) _Atomic uint32_t word[PHI_WORD_COUNT];
     _Atomic uint32_t broken;
-    // Of a mirrored segment: counts the channels that had the line before, so that a post which
-    // comes late is not taken for one of the next channel.
+    // In a mirrored segment this counts the channels that had the line before: a post that comes
+    // late is not taken for a post of the next channel.
     _Atomic uint32_t life;
     // `broken` for what waits for flags, which never copies after that: 1, then PHI_GIVEN_UP once a
     // wait has ended by it.
@@ -106,7 +106,8 @@ enum phi_step_kind {
     PHI_STEP_POST, // word := the bit (release: after everything before it on the stream)
     // the bytes, of two peers, through memory of ours (semaphore/relay.c; in no program)
     PHI_STEP_RELAY,
-    // nothing: what the item names is touched by the others of its operation (in no program)
+    // nothing: the other items of the operation touch the memory that this item names (in no
+    // program)
     PHI_STEP_HOLD,
 
     // By flags in device memory (phi_hop of cuda/kernel_args.h), in the lane of the word.
@@ -133,7 +134,7 @@ static inline int phi_step_hops(unsigned kind)
     return kind >= PHI_STEP_PUSH;
 }
 
-// In lanes of base/stage.h.
+// phi_step_staged returns whether the step uses a lane of base/stage.h.
 static inline int phi_step_staged(unsigned kind)
 {
     return kind >= PHI_STEP_STAGE;
@@ -144,7 +145,7 @@ static inline int phi_step_bells(unsigned kind)
     return kind >= PHI_STEP_BELL;
 }
 
-// Whether a stream may wait at the step.
+// phi_step_waits returns whether a stream may wait at the step.
 static inline int phi_step_waits(unsigned kind)
 {
     return kind == PHI_STEP_WAIT ||
@@ -167,7 +168,7 @@ enum phi_method {
     PHI_BY_BOUNCE, // of unbound channels: as by words, into memory of the library, and out of it
 };
 
-// What a call enqueues at its end of a direction.
+// The calls that enqueue work at their end of a direction.
 enum phi_call {
     PHI_CALL_PUT,      // copy
     PHI_CALL_GET,      // copy
@@ -191,7 +192,7 @@ struct phi_program {
     uint8_t phase; // of a group: 0 posts, 1 active calls, 2 completes and waits
 };
 
-// Those calls whose word is PHI_WORD_NOTE.
+// phi_call_signals returns whether the word of a call is PHI_WORD_NOTE.
 static inline bool phi_call_signals(enum phi_call call)
 {
     return call == PHI_CALL_SIGNAL || call == PHI_CALL_PUT_SIGNAL || call == PHI_CALL_WAIT;
@@ -204,7 +205,8 @@ extern const struct phi_program phi_programs[PHI_CALL_COUNT];
 // slots.
 const struct phi_program *phi_program_of(enum phi_call call, enum phi_method method, int pull);
 
-// By bells the programs are those by words: one bell each, and behind it a land where it copies.
+// The programs by bells are those by words: one bell for each, and a land behind the bell where the
+// program copies.
 struct phi_bell {
     const struct phi_step *wait, *post; // NULL: it has none
     int copies;
