@@ -45,6 +45,22 @@ static int check_copy(struct ph_channel *channel, bool outgoing, size_t local_of
     return phi_check_reach(channel);
 }
 
+static struct phi_channel_call call_of(struct ph_channel *channel, enum phi_call call,
+                                       bool outgoing, size_t size)
+{
+    return (struct phi_channel_call){
+        .channel = channel, .call = call, .outgoing = outgoing, .size = size};
+}
+
+static struct phi_channel_call copy_of(struct ph_channel *channel, enum phi_call call,
+                                       size_t local_offset, size_t peer_offset, size_t size)
+{
+    struct phi_channel_call copy = call_of(channel, call, call != PHI_CALL_GET, size);
+    copy.local_offset = local_offset;
+    copy.remote_offset = peer_offset;
+    return copy;
+}
+
 static int issue_one(struct phi_channel_call *call, void *stream)
 {
     bool begun = false;
@@ -64,7 +80,7 @@ int ph_put(struct ph_channel *channel, size_t peer_offset, size_t local_offset, 
 {
     PHI_RANGE("ph_put", size);
     int rc = check_copy(channel, true, local_offset, peer_offset, size, false);
-    struct phi_channel_call call = {channel, PHI_CALL_PUT, true, {local_offset}, peer_offset, size};
+    struct phi_channel_call call = copy_of(channel, PHI_CALL_PUT, local_offset, peer_offset, size);
     return issue_or_refuse(&call, rc, stream);
 }
 
@@ -75,8 +91,7 @@ int ph_get(struct ph_channel *channel, size_t local_offset, size_t peer_offset, 
     int rc = check_copy(channel, false, local_offset, peer_offset, size, false);
     if (rc == 0)
         rc = phi_check_get(channel);
-    struct phi_channel_call call = {channel,        PHI_CALL_GET, false,
-                                    {local_offset}, peer_offset,  size};
+    struct phi_channel_call call = copy_of(channel, PHI_CALL_GET, local_offset, peer_offset, size);
     return issue_or_refuse(&call, rc, stream);
 }
 
@@ -85,8 +100,8 @@ int ph_put_signal(struct ph_channel *channel, size_t peer_offset, size_t local_o
 {
     PHI_RANGE("ph_put_signal", size);
     int rc = check_copy(channel, true, local_offset, peer_offset, size, true);
-    struct phi_channel_call call = {channel,        PHI_CALL_PUT_SIGNAL, true,
-                                    {local_offset}, peer_offset,         size};
+    struct phi_channel_call call =
+        copy_of(channel, PHI_CALL_PUT_SIGNAL, local_offset, peer_offset, size);
     return issue_or_refuse(&call, rc, stream);
 }
 
@@ -96,7 +111,7 @@ int ph_signal(struct ph_channel *channel, void *stream)
     int rc = check_channel(channel, true, true);
     if (rc == 0 && channel->fixed.loopback)
         rc = phi_loopback_refuse(channel, "ph_signal");
-    struct phi_channel_call call = {channel, PHI_CALL_SIGNAL, true, {0}, 0, 0};
+    struct phi_channel_call call = call_of(channel, PHI_CALL_SIGNAL, true, 0);
     return issue_or_refuse(&call, rc, stream);
 }
 
@@ -121,7 +136,7 @@ static int unless_here(const struct phi_channel_call *call, int rc, void *stream
 int ph_wait(struct ph_channel *channel, size_t size, void *stream)
 {
     PHI_RANGE("ph_wait", size);
-    struct phi_channel_call call = {channel, PHI_CALL_WAIT, false, {0}, 0, size};
+    struct phi_channel_call call = call_of(channel, PHI_CALL_WAIT, false, size);
     int rc = check_channel(channel, false, true);
     if (rc == 0 && size > 0)
         rc = phi_check_bound(channel, "a wait for bytes");
@@ -147,8 +162,8 @@ static int issue_half(struct ph_channel *channel, bool outgoing, size_t size, vo
                  outgoing ? "ph_send" : "ph_recv");
     if (rc)
         return rc;
-    struct phi_channel_call call = {
-        channel, active ? PHI_CALL_TRANSFER : PHI_CALL_POST, outgoing, {0}, 0, size};
+    struct phi_channel_call call =
+        call_of(channel, active ? PHI_CALL_TRANSFER : PHI_CALL_POST, outgoing, size);
     rc = issue_one(&call, stream);
     if (rc && !active)
         phi_channel_unpost(channel, outgoing);
@@ -172,7 +187,7 @@ int ph_send(struct ph_channel *channel, size_t size, void *stream)
 static int recv_late(struct ph_channel *channel, size_t size, void *stream, int rc)
 {
     const enum phi_call which = phi_channel_late_recv(channel);
-    const struct phi_channel_call call = {channel, which, false, {0}, 0, size};
+    const struct phi_channel_call call = call_of(channel, which, false, size);
     if (!(channel->fixed.role & PH_ROLE_RECEIVER) || phi_check_range(channel, 0, 0, size) ||
         !phi_channel_here(&call))
         return rc;
@@ -215,13 +230,8 @@ int ph_complete(struct ph_channel *channel, void *stream)
     uint32_t posted = atomic_load(&channel->live.posted);
     for (int outgoing = 0; outgoing < 2; outgoing++)
         if (posted & (outgoing ? 1u : 2u))
-            calls[n++] =
-                (struct phi_channel_call){channel,
-                                          PHI_CALL_COMPLETE,
-                                          outgoing != 0,
-                                          {0},
-                                          0,
-                                          atomic_load(&channel->live.posted_size[outgoing])};
+            calls[n++] = call_of(channel, PHI_CALL_COMPLETE, outgoing != 0,
+                                 atomic_load(&channel->live.posted_size[outgoing]));
     bool begun = false;
     if (n == 0)
         return 0;

@@ -171,20 +171,20 @@ struct ph_channel {
 struct phi_channel_call {
     struct ph_channel *channel;
     enum phi_call call;
-    bool outgoing; // the direction: from this rank to the peer
+    bool outgoing;  // the direction: from this rank to the peer
+    bool told;      // of a get: a signal behind it, of the same group, tells of it
+    uint8_t method; // enum phi_method; see `program`
     union {
         size_t local_offset; // of its copy, if it has one
         void *data;          // of an unbound channel: the message's part in the caller's memory
     };
     size_t remote_offset, size; // of an unbound channel: the part's place in the message
-    bool told;                  // of a get: a signal behind it, of the same group, tells of it
     union {
         size_t message; // of an unbound channel: the size of the whole message
         void *to;       // of one of this rank to itself: where it goes
     };
-    // How the message of the call moves, and in which steps: transfer/issue.h, phi_call_decide.
-    // NULL program: not decided yet.
-    enum phi_method method;
+    // transfer/issue.h, phi_call_decide, decides how the message of the call moves (`method`), and
+    // in which steps. NULL: it has not.
     const struct phi_program *program;
 };
 

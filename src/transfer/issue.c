@@ -177,8 +177,9 @@ void phi_call_decide(struct phi_channel_call *call)
     const uint8_t protocol = call->channel->fixed.protocol[call->outgoing];
     if (call->program != NULL)
         return;
-    call->method = method_of(call);
-    call->program = phi_program_of(call->call, call->method, protocol == PH_PROTOCOL_GET);
+    const enum phi_method method = method_of(call);
+    call->method = (uint8_t)method;
+    call->program = phi_program_of(call->call, method, protocol == PH_PROTOCOL_GET);
 }
 
 bool phi_call_is_long(const struct phi_channel_call *call)
@@ -429,7 +430,7 @@ static size_t add_helped(const struct phi_channel_call *calls, size_t n,
 
 static void count_flags(const struct phi_channel_call *call)
 {
-    const enum phi_method method = call->method;
+    const enum phi_method method = (enum phi_method)call->method;
     if (method == PHI_BY_WORDS || method == PHI_BY_SLOTS || method == PHI_BY_BOUNCE)
         return;
     for (unsigned i = 0; i < call->program->count; i++)
@@ -444,7 +445,7 @@ void phi_channel_reads(struct ph_channel *channel)
 
 static void count_read(const struct phi_channel_call *call)
 {
-    const enum phi_method method = call->method;
+    const enum phi_method method = (enum phi_method)call->method;
     const bool copies = call->call == PHI_CALL_GET || call->call == PHI_CALL_TRANSFER;
     if (!call->outgoing && copies && (method == PHI_BY_WORDS || method == PHI_BY_COPY))
         phi_channel_reads(call->channel);

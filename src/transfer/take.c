@@ -128,7 +128,7 @@ static bool first_is_here(const struct phi_channel_call *call)
 {
     const struct phi_program *program = call->program;
     return program->count == 0 || // waits for nothing
-           is_here(call, (enum phi_word)program->steps[0].word, call->method);
+           is_here(call, (enum phi_word)program->steps[0].word, (enum phi_method)call->method);
 }
 
 // Takes a message by flags. A message by lines, or in slots, is unpacked on the stream; the peer is
