@@ -39,13 +39,19 @@ static uint64_t make_confirm(uint32_t round, uint32_t line, uint32_t parts, enum
     return (uint64_t)round << 32 | CONFIRM_VALID | line << 11 | parts << 7 | (uint32_t)reason;
 }
 
+// The lower rank has no line, or no slots, for the channel: whatever its roles, there is none.
+static bool is_full(uint32_t reason)
+{
+    return reason == PHI_REASON_SPACE || reason == PHI_REASON_NET_SLOTS;
+}
+
 static void store_confirm(struct phi_key *key, enum phi_reason reason)
 {
     struct phi_peer *peer = key->peer;
     uint32_t line = 0;
     if (peer->self->rank < peer->rank) {
         // A line that a failed round did not use serves the next one.
-        if (key->line == PHI_NO_LINE && reason != PHI_REASON_SPACE)
+        if (key->line == PHI_NO_LINE && !is_full(reason))
             key->line = phi_retire_line(peer);
         line = key->line == PHI_NO_LINE ? 0 : key->line;
     }
@@ -201,12 +207,6 @@ static bool has_path(uint8_t role, uint8_t out, uint8_t in, bool reach, bool rea
     if ((role & PH_ROLE_RECEIVER) && !(in == PH_PROTOCOL_PUT ? reached : reach))
         return false;
     return true;
-}
-
-// The lower rank has no line, or no slots, for the channel: whatever its roles, there is none.
-static bool is_full(uint32_t reason)
-{
-    return reason == PHI_REASON_SPACE || reason == PHI_REASON_NET_SLOTS;
 }
 
 static int no_path(const struct phi_key *key, uint32_t reach, uint32_t reached)

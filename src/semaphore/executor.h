@@ -129,13 +129,14 @@ struct phi_work {
     struct phi_word_at word;
     struct phi_span span;
     struct phi_over_net remote;
+    // `lane` is first: an initializer that names none of them clears the first one alone.
     union {
+        struct phi_in_lane lane; // phi_step_hops
         // POST: it only says that what its program has waited for was taken
         uint8_t answers;
         // COPY into a bounce buffer, or out of it: enum phi_head. With a head to check `word` is
         // that of the WAIT before it
         uint8_t head;
-        struct phi_in_lane lane; // phi_step_hops
     };
 };
 

@@ -124,6 +124,11 @@ static void post(struct ph_queue *queue, const struct phi_work *work)
         atomic_store_explicit(work->word.host, work->word.value, memory_order_release);
 }
 
+static bool is_done(const struct ph_queue *queue, uint64_t target)
+{
+    return atomic_load_explicit(&queue->done, memory_order_relaxed) >= target;
+}
+
 // run_item returns false where the item is not over. next: the item after it of the same operation,
 // or NULL.
 static bool run_item(struct ph_queue *queue, const struct phi_work *work,
@@ -137,7 +142,8 @@ static bool run_item(struct ph_queue *queue, const struct phi_work *work,
         return phi_flight_run(queue, work, next);
     // This thread does the item itself, which takes time. The item comes behind the copies under
     // way.
-    if (queue->airborne && !is_landed(queue))
+    // A runner that waits for operations before the item's ends where these have landed.
+    if (queue->airborne && (!is_landed(queue) || is_done(queue, run->target)))
         return false;
     if (fn) {
         fn(work->span.destination);
@@ -157,11 +163,6 @@ static uint64_t left(struct ph_queue *queue)
 {
     return atomic_load_explicit(&queue->issued, memory_order_relaxed) -
            atomic_load_explicit(&queue->done, memory_order_relaxed);
-}
-
-static bool is_done(const struct ph_queue *queue, uint64_t target)
-{
-    return atomic_load_explicit(&queue->done, memory_order_relaxed) >= target;
 }
 
 static bool is_empty(const struct ph_queue *queue)
@@ -640,10 +641,19 @@ int phi_queue_wait(struct ph_queue *queue, uint64_t target, int64_t deadline)
     rc = take_role(queue, target, deadline, &role);
     if (rc || !role)
         return rc;
-    while (!rc && !phi_queue_run(queue, &run)) {
+    const int64_t since = phi_now();
+    while (!rc) {
+        const bool ran = phi_queue_run(queue, &run);
+        if (has_run(queue, target))
+            break;
         run.bytes = SIZE_MAX;
         run.items = UINT32_MAX;
-        rc = await(queue, deadline);
+        // A thread that enqueues counts the operation before it puts the items into the ring.
+        if (!ran)
+            rc = await(queue, deadline);
+        else if (phi_queue_rest(since) >= deadline)
+            rc = phi_fail(queue->executor->params.report, -ETIMEDOUT,
+                          "another thread enqueues on the queue, and has not ended that");
     }
     phi_queue_drop(queue);
     return rc;
