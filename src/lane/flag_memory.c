@@ -431,9 +431,12 @@ static struct phi_flag_end end_of(const uint64_t *base, uint32_t line, bool wide
 
 struct phi_flag_end phi_flag_memory_own(const struct phi_peer *peer, uint32_t line, bool wide)
 {
-    uint64_t base[PHI_FLAG_PARTS];
+    // Another thread may make a part just now, without the lock.
+    const struct phi_own_flags *own = peer->flags.own;
+    uint64_t base[PHI_FLAG_PARTS] = {0};
     for (int part = 0; part < PHI_FLAG_PARTS; part++)
-        base[part] = (uint64_t)(uintptr_t)peer->flags.own->slab[part].address;
+        if (own->made[part])
+            base[part] = (uint64_t)(uintptr_t)own->slab[part].address;
     return end_of(base, line, wide);
 }
 
