@@ -18,7 +18,7 @@ def interpreter():
         import torch  # pylint: disable=import-outside-toplevel, unused-import
     except ImportError:
         other = os.environ.get('TEST_TORCH_PYTHON')
-        if not other or os.path.realpath(other) == os.path.realpath(sys.executable):
+        if not other or os.path.abspath(other) == os.path.abspath(sys.executable):
             print('no torch: TEST_TORCH_PYTHON names a Python that has it')
             sys.exit(77)
         os.execv(other, [other] + sys.argv)
