@@ -27,8 +27,9 @@ inline pid_t start_in_a_container(Job &job, int rank, const std::string &functio
     const pid_t first = fork();
     if (first == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        pause();
-        _exit(0);
+        signal(SIGCHLD, SIG_IGN);
+        for (;;)
+            pause();
     }
     job.start_rank(rank, function, argument);
     EXPECT_EQ(setns(own, CLONE_NEWPID), 0);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "e2e/exchanging.h"
+#include "e2e/own_pids.h"
 #include "support/denied.h"
 #include "support/watched.h"
 
@@ -175,28 +176,6 @@ TEST_P(Processes, WhomNothingTellsOfIsExpelledAndHoldsNobody)
     job.shared()->value[1] = 1;
 }
 
-// As the second process of a PID namespace, whose first one this is to end.
-static pid_t start_in_a_namespace(Job &job, int rank, const char *function, const char *argument)
-{
-    const int own = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
-    if (own < 0 || unshare(CLONE_NEWPID) != 0) {
-        close(own);
-        return -1;
-    }
-    fflush(nullptr);
-    const pid_t first = fork();
-    if (first == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        signal(SIGCHLD, SIG_IGN);
-        for (;;)
-            pause();
-    }
-    job.start_rank(rank, function, argument);
-    EXPECT_EQ(setns(own, CLONE_NEWPID), 0);
-    close(own);
-    return first;
-}
-
 TEST_P(Processes, AWorkerHidesNoDeathInANamespaceOfItsOwn)
 {
     if (GetParam() == "standin")
@@ -205,7 +184,7 @@ TEST_P(Processes, AWorkerHidesNoDeathInANamespaceOfItsOwn)
         auto job = std::make_unique<Job>(GetParam(), 2);
         pid_t first[2]; // each sees the other's processes no more than the other sees its own
         for (int rank = 0; rank < 2; rank++)
-            if ((first[rank] = start_in_a_namespace(*job, rank, "leaves_a_worker", how)) < 0)
+            if ((first[rank] = start_in_a_container(*job, rank, "leaves_a_worker", how)) < 0)
                 GTEST_SKIP() << "this process may not make namespaces";
         leave_a_worker(*job, how);
         for (pid_t pid : first)
