@@ -6,7 +6,7 @@ const struct phi_transport *const phi_transports[] = {&phi_transport_ipc, &phi_t
 const char *phi_reason_text(unsigned reason)
 {
     static const char *const text[PHI_REASON_COUNT] = {
-#define PHI_REASON_TEXT(name, value, words) [value] = words,
+#define PHI_REASON_TEXT(name, value, words) [value] = (words),
         PHI_REASON_MAP(PHI_REASON_TEXT)
 #undef PHI_REASON_TEXT
     };
