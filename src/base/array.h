@@ -5,9 +5,9 @@
 
 #include <stddef.h>
 
-// phi_array_grow returns the array with room for one more element of `size` bytes: itself, or what
-// takes its place (then *room, counted in elements, is larger). NULL where there is no memory; the
-// array is then as before. NULL with *room 0 is an empty array.
+// phi_array_grow makes room for one more element of `size` bytes. It returns the array, or a larger
+// one in its place, and sets *room (in elements) then. NULL: no memory, and the array is as before.
+// NULL with *room 0 is an empty array.
 void *phi_array_grow(void *array, size_t count, size_t *room, size_t size);
 
 #endif

@@ -30,7 +30,7 @@ int phi_remaining_ms(int64_t deadline)
         return -1;
     if (deadline <= now)
         return 0;
-    // Rounded up: a poll() that ends a fraction early would be called again and again with 0.
+    // Rounded up: where poll() ended a fraction early, we would call it again and again with 0.
     ms = (deadline - now - 1) / PHI_MS + 1;
     return ms < INT_MAX ? (int)ms : INT_MAX;
 }

@@ -10,11 +10,11 @@
 
 int64_t phi_now(void);
 
-// phi_deadline is `ms` from now; ms < 0 or too far: PHI_FOREVER.
+// phi_deadline is the point `ms` from now. PHI_FOREVER where ms < 0 or too large.
 int64_t phi_deadline(int64_t ms);
 
-// phi_remaining_ms is what poll() takes: milliseconds until the deadline, rounded up, 0 when
-// passed, at most INT_MAX, -1 for PHI_FOREVER.
+// phi_remaining_ms is an argument for poll(): the milliseconds until the deadline, rounded up, at
+// most INT_MAX. 0 when the deadline has passed, -1 for PHI_FOREVER.
 int phi_remaining_ms(int64_t deadline);
 
 // phi_pause tells the core that this is a spin loop.

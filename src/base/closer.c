@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 
-// How soon a gate that was shut is looked at again.
+// How soon we look again at a gate that was shut.
 #define GATE_MS 5
 
 struct phi_closer {
@@ -33,7 +33,7 @@ static void wait_until(struct phi_closer *c, int64_t deadline)
         pthread_cond_timedwait(&c->changed, &c->lock, &until);
 }
 
-// take waits for the next one that may be begun; NULL: there is none, and none comes.
+// take waits for the next one that may be begun. NULL: there is none, and none comes.
 static struct phi_closing *take(struct phi_closer *c)
 {
     struct phi_closing *closing;

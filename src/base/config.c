@@ -92,8 +92,8 @@ static int set_string(struct phi_config *config, const struct variable *variable
     return 0;
 }
 
-// number_from takes decimal digits only: "0x10", "1e3" and " 5" are not what they look like to
-// others.
+// number_from takes decimal digits only. Other programs read "0x10", "1e3" and " 5" in several
+// ways.
 static bool number_from(const char *text, int64_t *number)
 {
     char *end;
@@ -151,8 +151,8 @@ static const struct variable *variable_of(const char *setting)
     return NULL;
 }
 
-// Names of the programs around the library, which share its prefix: examples, benchmarks, the
-// stand-in, tests. One that ends in '_' is the beginning of several.
+// These are variables of the programs around the library, which share its prefix: examples,
+// benchmarks, the stand-in, tests. A name that ends in '_' is the beginning of several.
 static const char *const others[] = {"CHART", "FAULT_",  "FUZZ_", "INFO",    "LIBRARY",  "LITMUS_",
                                      "PERF",  "RETIRE_", "RUN",   "STANDIN", "STANDIN_", "TEST_"};
 
@@ -169,8 +169,8 @@ static bool is_other(const char *name, size_t length)
 
 enum { NAME_MAX_LENGTH = 40 }; // longer ones resemble none of ours
 
-// distance is how many letters must be put in, left out or changed to make one name of the other,
-// which is in capitals.
+// distance is how many letters must be put in, left out or changed to make one name of the other.
+// The other is in capitals.
 static size_t distance(const char *a, size_t length, const char *b)
 {
     size_t row[NAME_MAX_LENGTH + 1];
@@ -192,7 +192,7 @@ static size_t distance(const char *a, size_t length, const char *b)
     return row[length];
 }
 
-// nearest is our variable that is meant by a name, most likely, or NULL.
+// nearest returns the variable that a wrong name means most likely, or NULL.
 static const struct variable *nearest(const char *name, size_t length)
 {
     size_t limit = 3 + length / 6;
@@ -211,7 +211,7 @@ static const struct variable *nearest(const char *name, size_t length)
 
 enum { HINT_SIZE = 96 };
 
-// hint is what to put behind the sentence that a name is unknown.
+// hint returns the text that follows the sentence about an unknown name.
 static const char *hint(const char *setting, char text[HINT_SIZE])
 {
     bool prefixed = strncasecmp(setting, PREFIX, PREFIX_LENGTH) == 0;
@@ -225,7 +225,7 @@ static const char *hint(const char *setting, char text[HINT_SIZE])
     return text;
 }
 
-// The value is never part of the message: it may be a password under a misspelt name.
+// The message never contains the value: under a misspelt name it may be a password.
 static int check_settings(const char *const *settings, struct phi_report *report)
 {
     char text[HINT_SIZE];
@@ -252,8 +252,8 @@ static void check_environment(struct phi_report *report)
     }
 }
 
-// value_of returns the variable's text, or NULL where nobody sets it. The last of several settings
-// wins.
+// value_of returns the variable's text, or NULL where nobody sets it. The last of several
+// settings wins.
 static const char *value_of(const struct variable *variable, const char *const *settings)
 {
     const char *value = NULL;
@@ -282,7 +282,7 @@ static int set(struct phi_config *config, const struct variable *variable, const
     }
 }
 
-// A wrong value is refused by phi_config_read: that is said at the default level.
+// phi_config_read refuses a wrong value, and logs that at the default level.
 enum ph_log_level phi_config_level(const char *const *settings)
 {
     const struct variable *log = variable_of(PREFIX "LOG=");
@@ -351,7 +351,7 @@ static void print_store(FILE *out, const char *text)
         fprintf(out, "%.*s%s***", (int)(password - text), text, *password == ':' ? ":" : "");
     else
         end = text;
-    // The only parameter is db: another may be anything.
+    // The only parameter is db. Another one may hold anything, a password for instance.
     query = strchr(end, '?');
     if (query && strncmp(query, "?db=", 4) != 0)
         fprintf(out, "%.*s?***", (int)(query - end), end);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Configuration is one table, read once into a struct when a context is created. No other code
-// reads the environment.
+// reads a PEERHOP_* variable. Two files read variables of others: base/launcher.c those of
+// launchers, cuda/device_use.c CUDA_DEVICE_MAX_CONNECTIONS.
 #ifndef PHI_BASE_CONFIG_H
 #define PHI_BASE_CONFIG_H
 
@@ -123,28 +124,34 @@ enum { PHI_PATH_AUTO, PHI_PATH_IPC, PHI_PATH_NET };
 enum { PHI_REAP_MANUAL, PHI_REAP_IDLE };
 enum { PHI_METHOD_AUTO, PHI_METHOD_CE, PHI_METHOD_COPY_KERNEL, PHI_METHOD_SM, PHI_METHOD_LL };
 
-// phi_config_read fills config from settings ("PEERHOP_NAME=value", may be NULL; they win), the
-// environment and the defaults. -EINVAL names the variable, its value and its range, also for an
-// unknown name in settings; an unknown PEERHOP_* variable of the environment is logged as a
-// warning; both name the one that is most likely meant. -ENOMEM. On failure nothing is owned.
-// Reads getenv: must not run beside setenv.
+// phi_config_read fills config. The last of these that names a variable wins: its default, the
+// environment, settings ("PEERHOP_NAME=value"; may be NULL). It reads getenv, so it must not run
+// beside setenv.
+//
+// It logs a warning for an unknown PEERHOP_* variable of the environment. That, and -EINVAL for an
+// unknown name, names the variable that is meant most likely.
+//
+// Errors; on failure nothing is owned:
+//   -EINVAL: a value is out of its range, or settings have an unknown name. The sentence has
+//     variable, value and range.
+//   -ENOMEM
 int phi_config_read(struct phi_config *config, const char *const *settings,
                     struct phi_report *report);
 
-// phi_config_level is the level that PEERHOP_LOG asks for: for the report of a context that is
-// given none.
+// phi_config_level is the level that PEERHOP_LOG asks for. A context that is given no level has it
+// in its report.
 enum ph_log_level phi_config_level(const char *const *settings);
 
 void phi_config_fini(
     struct phi_config *config); // and overwrites its strings: one may be a password
 
-// phi_config_print writes the table with current values, ranges and help. Passwords are ***, also
-// in a store's URI, and what may be one in a URI that is mistyped.
+// phi_config_print writes the table with current values, ranges and help. It writes *** for
+// passwords, in a store's URI, too, and for what may be one in a mistyped URI.
 void phi_config_print(FILE *out, const struct phi_config *config);
 
-// phi_config_password returns where the password of a store's URI begins, at its ':', and in *end
-// where it ends; NULL: it has none. A text that is no URI may be a mistyped one: what stands where
-// a password might is one, then perhaps without a ':' before it.
+// phi_config_password finds the password in a store's URI. It returns where that begins, at its
+// ':', and sets *end to its end. NULL: the URI has none. A text that is no URI may be a mistyped
+// one: then the text in a password's place counts as one, and perhaps no ':' is before it.
 const char *phi_config_password(const char *uri, const char **end);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The context's counters, as every layer may add to them. Relaxed: they order nothing.
+// All layers add to the context's counters. The accesses are relaxed: they order nothing.
 #ifndef PHI_BASE_COUNTERS_H
 #define PHI_BASE_COUNTERS_H
 

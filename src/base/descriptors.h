@@ -2,8 +2,9 @@
 #ifndef PHI_BASE_DESCRIPTORS_H
 #define PHI_BASE_DESCRIPTORS_H
 
-// phi_descriptors_lack: -EMFILE or -ENFILE where this process cannot open n (up to 64) more
-// descriptors now, else 0. For what fails in other libraries, which do not always say why.
+// phi_descriptors_lack returns -EMFILE or -ENFILE where this process cannot open n (up to 64) more
+// descriptors now, else 0. Other libraries do not always say why they fail; this tells whether that
+// was the reason.
 int phi_descriptors_lack(unsigned n);
 
 #endif

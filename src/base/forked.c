@@ -7,8 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// By descriptor: the inode of the socket that it was, which no later socket of this kernel has; 0:
-// none. Of the process, as descriptors are: a fork copies those of all contexts.
+// The index is the descriptor. The value is the inode of its socket, which no later socket of this
+// kernel has; 0: none. The table is one for the process: a fork copies the descriptors of all
+// contexts.
 static struct {
     pthread_mutex_t lock;
     ino_t *inodes;
@@ -22,7 +23,7 @@ static ino_t inode_of(int fd)
     return fstat(fd, &about) == 0 && S_ISSOCK(about.st_mode) ? about.st_ino : 0;
 }
 
-// Nobody changes the table while it is copied.
+// The lock is held across the fork, so that nobody changes the table while it is copied.
 static void before(void)
 {
     pthread_mutex_lock(&sockets.lock);
@@ -33,7 +34,7 @@ static void in_parent(void)
     pthread_mutex_unlock(&sockets.lock);
 }
 
-// Of several threads only this one is left: nothing but system calls.
+// The child has only this thread, so it makes nothing but system calls.
 static void in_child(void)
 {
     for (size_t fd = 0; fd < sockets.count; fd++) {

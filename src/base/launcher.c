@@ -69,8 +69,8 @@ static bool read_place(struct phi_launcher *launcher, const char *rank, const ch
     return false;
 }
 
-// Without torchrun's mark anybody may have set these, for a pod or a node, and then started a
-// program by another launcher in it: they are the last to be asked.
+// Anybody may have set these for a pod or a node, and may have started a program there by another
+// launcher. So they are the last to be asked, unless torchrun's mark is there.
 static bool read_bare(struct phi_launcher *launcher)
 {
     launcher->name = "RANK and WORLD_SIZE";
@@ -79,8 +79,8 @@ static bool read_bare(struct phi_launcher *launcher)
 }
 
 // torchrun without a rendezvous calls every run "none", which names nothing. MASTER_ADDR and
-// MASTER_PORT do not name a job either: runs on one node have 127.0.0.1 and the same port on every
-// machine.
+// MASTER_PORT name no job either: runs on one node have 127.0.0.1, and the port is the same on
+// every machine.
 static bool read_torchrun(struct phi_launcher *launcher)
 {
     const char *run = text("TORCHELASTIC_RUN_ID");
@@ -93,8 +93,8 @@ static bool read_torchrun(struct phi_launcher *launcher)
     return true;
 }
 
-// Version 4 numbers jobs by 16 bits of a hash, which others may have as well; it also has a random
-// key for each.
+// Version 4 numbers jobs by 16 bits of a hash, so two jobs may have one number. It has a random key
+// for each job, too.
 static bool read_open_mpi(struct phi_launcher *launcher)
 {
     const char *space = text("PMIX_NAMESPACE");
@@ -117,8 +117,8 @@ static bool read_pmi(struct phi_launcher *launcher)
     return read_place(launcher, "PMI_RANK", "PMI_SIZE");
 }
 
-// In a batch script, and in what mpirun starts there, SLURM_PROCID is the script's: only a task of
-// srun has a step.
+// Only a task of srun has a step. In a batch script, and in what mpirun starts there, SLURM_PROCID
+// is the script's.
 static bool read_slurm(struct phi_launcher *launcher)
 {
     const int64_t step = number("SLURM_STEP_ID");

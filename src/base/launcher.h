@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the launcher of this process says of it in the environment. docs/launchers.md has which
-// variables each sets.
+// A launcher tells this process in the environment which rank it is. docs/launchers.md lists the
+// variables of each.
 #ifndef PHI_BASE_LAUNCHER_H
 #define PHI_BASE_LAUNCHER_H
 
@@ -15,11 +15,11 @@ struct phi_launcher {
 
 // phi_launcher_read takes the launcher that is nearest to the process: torchrun and others that set
 // RANK and WORLD_SIZE, Open MPI, PMI (MPICH, Intel MPI, Cray, srun --mpi=pmi2), PMIx, and srun.
-// What it leaves open another one fills in where that has this rank of as many. Without any rank is
-// -1.
+// Another launcher fills in what it leaves open, if that has the same rank and number of ranks.
+// rank is -1 where none names a rank.
 //
-// Nothing tells lives apart here: restarts are counted by each agent or node for itself.
-// Incarnations do.
+// Nothing here tells the lives of a rank apart: each agent or node counts its restarts for itself.
+// Incarnations tell them apart.
 void phi_launcher_read(struct phi_launcher *launcher);
 
 #endif

@@ -6,7 +6,7 @@
 
 enum { SMALLEST = 16 };
 
-// A deleted entry keeps the probe chains that run through it whole.
+// This marks a deleted entry. It keeps the probe chains that run through the entry whole.
 static char tomb_byte;
 #define TOMB ((void *)&tomb_byte)
 
@@ -32,8 +32,8 @@ void *phi_map_find(const struct phi_map *map, uint64_t hash, phi_map_equal equal
     return NULL;
 }
 
-// place puts a value where the probe chain of its hash ends; returns whether the entry was free and
-// not a tomb.
+// place puts a value where the probe chain of its hash ends. It returns whether the entry was free,
+// and no tomb.
 static bool place(struct phi_map_entry *entries, size_t capacity, uint64_t hash, void *value)
 {
     size_t mask = capacity - 1;
@@ -47,7 +47,7 @@ static bool place(struct phi_map_entry *entries, size_t capacity, uint64_t hash,
     return was_free;
 }
 
-// rebuild drops the tombs and makes room for at least as many values again.
+// rebuild removes the tombs, and makes room for at least as many values again.
 static int rebuild(struct phi_map *map)
 {
     size_t capacity = SMALLEST;

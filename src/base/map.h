@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A hash map from a 64-bit hash and the caller's notion of equality to a pointer. Open addressing;
-// the owner locks.
+// A hash map from a 64-bit hash to a pointer. The caller says when two keys are equal. Open
+// addressing; the owner locks.
 #ifndef PHI_BASE_MAP_H
 #define PHI_BASE_MAP_H
 
@@ -25,18 +25,18 @@ typedef bool (*phi_map_equal)(const void *value, const void *key);
 // An all-zero phi_map is empty. fini frees the table, not the values.
 void phi_map_fini(struct phi_map *map);
 
-// find returns the value with this hash for which equal(value, key), or NULL. No allocation.
+// find returns the value with this hash for which equal(value, key) holds, or NULL. It allocates
+// nothing.
 void *phi_map_find(const struct phi_map *map, uint64_t hash, phi_map_equal equal, const void *key);
 
-// insert adds a value (which must not be there yet); 0 or -ENOMEM, in which case the map is as
-// before.
+// insert adds a value, which must not be there yet. 0, or -ENOMEM: the map is as before.
 int phi_map_insert(struct phi_map *map, uint64_t hash, void *value);
 
-// remove takes a value out, by identity; returns false if it was not there.
+// remove takes this very value out. It returns false if the value was not there.
 bool phi_map_remove(struct phi_map *map, uint64_t hash, const void *value);
 
-// next walks all values: start with *cursor = 0; NULL at the end. The map must not change but by
-// phi_map_remove of the value just returned.
+// next walks all values. Start with *cursor = 0; NULL at the end. During a walk the map must not
+// change, but for phi_map_remove of the value just returned.
 void *phi_map_next(const struct phi_map *map, size_t *cursor);
 
 #endif

@@ -48,7 +48,7 @@ uint64_t phi_incarnation(uint64_t last)
     struct timespec now;
     uint32_t noise;
 
-    // Wall clock, because lives on different boots and hosts must compare.
+    // The wall clock, because lives on different boots and hosts must compare.
     clock_gettime(CLOCK_REALTIME, &now);
     phi_random(&noise, sizeof(noise));
     uint64_t ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;

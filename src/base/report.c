@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 
-// Lines of all ranks of a job may end in one file, which is sorted by time: so it is UTC.
+// Lines of all ranks of a job may go to one file, which somebody sorts by time. So it is UTC.
 static void write_time(char *text, size_t size)
 {
     struct timespec now;
@@ -25,7 +25,7 @@ static void write_time(char *text, size_t size)
     snprintf(text, size, "%s.%03ldZ", seconds, now.tv_nsec / 1000000);
 }
 
-// To a terminal it is nothing but text: parts of it come from elsewhere.
+// A terminal would obey control characters, and parts of the line come from elsewhere.
 static void make_plain(char *line)
 {
     for (; *line; line++)
@@ -65,7 +65,7 @@ void phi_report_fini(struct phi_report *report)
     pthread_mutex_destroy(&report->lock);
 }
 
-// One line stays one line.
+// A text of several lines becomes one line.
 static void write_line(char *line, size_t size, const char *format, va_list args)
 {
     vsnprintf(line, size, format, args);
@@ -90,8 +90,8 @@ static uint64_t hash_of(enum ph_log_level level, const char *line)
 
 #define AGAIN_NS (1000 * PHI_MS)
 
-// Whether an equal line was logged just now; else *withheld is how many were not, since the last
-// one.
+// is_said returns whether an equal line was logged just now. If not, *withheld is how many equal
+// lines were not logged since the last one.
 static bool is_said(struct phi_report *report, enum ph_log_level level, const char *line,
                     uint32_t *withheld)
 {
@@ -110,7 +110,7 @@ static bool is_said(struct phi_report *report, enum ph_log_level level, const ch
     return soon;
 }
 
-// Outside the lock: the callback is the application's code and may take its time.
+// Called without the lock: the callback is the application's code, and may take its time.
 static void say(struct phi_report *report, enum ph_log_level level, const char *line)
 {
     char more[sizeof(report->text)];

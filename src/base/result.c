@@ -24,7 +24,7 @@ const char *ph_strerror(int result)
         return sentence;
         PH_ERROR_MAP(CASE)
 #undef CASE
-    // What to raise is not in the words of the C library.
+    // The words of the C library do not say which limit to raise.
     case -EMFILE:
         return "Too many open files (of this process: RLIMIT_NOFILE, ulimit -n)";
     case -ENFILE:

@@ -16,7 +16,7 @@
 
 enum { FIELDS = 5, FILE_MAX = 1 << 20 };
 
-// One line in the making.
+// The state of a parse, which makes one line of the table after the other.
 struct reader {
     struct phi_report *report;
     const char *name;
@@ -36,8 +36,8 @@ static int refuse(const struct reader *reader, const char *what, const char *wor
                     reader->number, what, *word ? " '" : "", word, *word ? "'" : "");
 }
 
-// split ends the words of a line in place. Returns how many there are, FIELDS + 1 for more than
-// FIELDS, or -1 where a quote is left open or stands inside a word.
+// split ends the words of a line in place. It returns how many there are. FIELDS + 1: more than
+// FIELDS. -1: a quote is left open, or stands inside a word.
 static int split(char *text, char *words[FIELDS])
 {
     int count = 0;
@@ -94,7 +94,7 @@ static int take_name(const struct reader *reader, const char *word, char *name, 
     return 0;
 }
 
-// parse_line leaves *line alone and *found false where the text says nothing.
+// parse_line leaves *line as it is and sets *found to false where the text has no line.
 static int parse_line(struct reader *reader, struct phi_table_line *line, bool *found)
 {
     char *words[FIELDS];
@@ -178,7 +178,7 @@ int phi_table_parse(const char *name, const char *text, size_t size, struct phi_
     return rc;
 }
 
-// open_regular: O_NONBLOCK, for a pipe of that name must not hold us.
+// O_NONBLOCK: a pipe of that name must not hold us.
 static int open_regular(const char *file)
 {
     struct stat status = {0};
@@ -244,9 +244,9 @@ static bool fits(const char *wanted, const char *name)
     return strcmp(wanted, "*") == 0 || strcmp(wanted, name) == 0;
 }
 
-// docs/measurements/2026-11-24.md, "Wide lines": over NVLink. Of all other pairs nobody has seen
-// whether wide lines come whole, and the others take twice the bytes, which a link may not have to
-// spare.
+// docs/measurements/2026-11-24.md, "Wide lines": measured over NVLink. Nobody has seen that wide
+// lines come whole between other pairs. Lines of 8 bytes take twice the bytes, and a slower link
+// may have none to spare.
 static const struct phi_table_line measured[] = {
     {"NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3", {1 << 20, PHI_TABLE_ALL}, true},
     {"NVIDIA H200", "NVIDIA H200", {1 << 20, PHI_TABLE_ALL}, true},

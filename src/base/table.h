@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The table of PEERHOP_TABLE: up to how many bytes a message goes by ll and by sm, by the pair of
-// devices. A line of its text is
+// The table of PEERHOP_TABLE says for pairs of devices up to how many bytes a message goes by ll
+// and by sm. A line of its text is
 //
 //     own-device peer-device ll_max sm_max [wide]     # comment
 //
 // A device is its name as peerhop-info prints it, in double quotes where it has blanks, or * for
-// any. ll_max is at most PHI_TABLE_LL_MAX, and more than PHI_TABLE_LL with `wide` only: 128 bytes
-// that a warp stores at once come whole between these devices (tests/gpu/litmus_test.cpp can show
-// that they do not). Sizes are bytes, in decimal digits, with K, M or G for units of 1024; sm_max
-// may be `all`: every larger message. Empty lines say nothing. The first line that fits a pair
-// counts.
+// any. Sizes are bytes, in decimal digits, with K, M or G for units of 1024. ll_max is at most
+// PHI_TABLE_LL_MAX with `wide`, else PHI_TABLE_LL. `wide` says that 128 bytes that a warp stores at
+// once come whole between these devices. tests/gpu/litmus_test.cpp can show that they do not.
+// sm_max may be `all`: every larger message. Empty lines say nothing. The first line that fits a
+// pair counts.
 #ifndef PHI_BASE_TABLE_H
 #define PHI_BASE_TABLE_H
 
@@ -20,13 +20,13 @@
 #include "base/report.h"
 
 #define PHI_TABLE_LL_MAX (1 << 20)
-// Of pairs that nobody has measured; what is larger goes by wide lines.
+// The largest ll_max for pairs that nobody has measured. A larger one needs wide lines.
 #define PHI_TABLE_LL  8192
 #define PHI_TABLE_ALL INT64_MAX
 
 struct phi_config;
 
-// Bytes, 0: none, not even a message of 0 bytes; -1: not said. sm_max: PHI_TABLE_ALL.
+// In bytes. 0: no message, not even one of 0 bytes. -1: not said. sm_max may be PHI_TABLE_ALL.
 struct phi_limits {
     int64_t ll_max, sm_max;
 };
@@ -48,12 +48,12 @@ struct phi_table {
     size_t count;
 };
 
-// phi_table_parse fills *table from text, whose name is for sentences. -EINVAL names the line,
-// -ENOMEM. On failure nothing is owned and *table untouched.
+// phi_table_parse fills *table from text. `name` stands for the text in sentences. On failure
+// nothing is owned, and *table is untouched. -EINVAL names the line; -ENOMEM.
 int phi_table_parse(const char *name, const char *text, size_t size, struct phi_report *report,
                     struct phi_table *table);
 
-// phi_table_read does so from a regular file. Also -errno of opening or reading it.
+// phi_table_read parses a regular file. Also -errno of opening or reading it.
 int phi_table_read(const char *file, struct phi_report *report, struct phi_table *table);
 void phi_table_fini(struct phi_table *table);
 
@@ -64,14 +64,14 @@ struct phi_table_pair {
     bool bus;
 };
 
-// phi_table_limits: those of a pair: each as the configuration says where it does, else as the
-// first line that fits says, else as was measured of such a pair, else the defaults; but ll_max
-// PHI_TABLE_LL at most where the pair is not wide. table NULL: none. Nothing was measured over a
-// bus.
+// phi_table_limits returns the limits of a pair. For each, the first of these that says something
+// counts: the configuration, the first line of `table` that fits (NULL: no table), the measured
+// pairs, the defaults. No measured pair is joined by a bus. ll_max is at most PHI_TABLE_LL where
+// the pair is not wide.
 struct phi_limits phi_table_limits(const struct phi_table *table, const struct phi_config *config,
                                    struct phi_table_pair pair);
 
-// phi_table_wide: whether the pair's line says `wide`, or was measured to be so.
+// phi_table_wide: whether the pair's line says `wide`, or the pair was measured to be so.
 bool phi_table_wide(const struct phi_table *table, struct phi_table_pair pair);
 
 #endif

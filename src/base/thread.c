@@ -23,8 +23,8 @@ int phi_thread_start(pthread_t *thread, const char *name, void *(*main)(void *),
 
 enum { NAME_SIZE = 32 };
 
-// The name of a thread of this process, or of the process itself (""). -ENOENT where it has ended;
-// else -errno, and nobody knows.
+// Reads the name of a thread of this process, or of the process itself (""). -ENOENT: it has ended.
+// Another -errno: nobody knows its name.
 static int read_name(const char *thread, char name[NAME_SIZE])
 {
     char path[64];
@@ -44,7 +44,7 @@ static int read_name(const char *thread, char name[NAME_SIZE])
     return rc;
 }
 
-// Those of the driver, as libcuda names them: cuda-EvtHandlr, and a number.
+// The driver's threads have the names that libcuda gives them: cuda-EvtHandlr, and a number.
 static bool is_driver(const char *name)
 {
     const char *number = name + strlen("cuda");
@@ -55,8 +55,8 @@ static bool is_driver(const char *name)
            strspn(number, "0123456789") == strlen(number);
 }
 
-// A thread has the name of the one that started it until it gets its own: so what a provider starts
-// has one of ours, and what an application starts has the program's, whatever that is.
+// A thread has the name of the thread that started it until it gets its own. So a provider's
+// threads have a name of ours, and an application's have the program's name, whatever that is.
 static bool is_application(const char *name, const char *program)
 {
     static const char *const ours[] = {"service", "refresh", "try",    "net", "flush",

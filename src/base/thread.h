@@ -5,8 +5,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-// phi_thread_start starts a thread of the library's own: 0 or -errno. No signal is delivered to it
-// (they are the application's affair), nor to threads that it starts. name: at most 15 characters.
+// phi_thread_start starts a thread of the library: 0 or -errno. Neither it nor the threads that it
+// starts get signals, which are the application's affair. name: at most 15 characters.
 int phi_thread_start(pthread_t *thread, const char *name, void *(*main)(void *), void *opaque);
 
 // phi_thread_alone: whether the process has at most one thread beside those of the library and of

@@ -31,7 +31,7 @@ void phi_wake_close(struct phi_wake *wake)
 
 void phi_wake_ring(int ring)
 {
-    // Full: it is readable already.
+    // A full socket is readable already.
     ssize_t ignored = send(ring, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     (void)ignored;
 }
@@ -41,8 +41,8 @@ bool phi_wake_take(const struct phi_wake *wake)
     char rings[4096];
     ssize_t n = recv(wake->listen, rings, sizeof(rings), MSG_DONTWAIT);
 
-    // A holder of the ringing end has shut it: from now on it is always readable, which must not
-    // become a spin.
+    // A holder of the ringing end has shut it. From now on the socket is always readable, which
+    // must not become a spin.
     if (n == 0)
         nanosleep(&(struct timespec){.tv_nsec = PHI_MS}, NULL);
     return n >= 0;

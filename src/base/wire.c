@@ -85,7 +85,7 @@ void phi_put_bytes(struct phi_writer *writer, const void *bytes, size_t size)
 
 void phi_put_blob(struct phi_writer *writer, const void *bytes, size_t size)
 {
-    // A length that does not fit its field is a message that nobody could hold.
+    // A length that does not fit its field belongs to a message that nobody could hold.
     if (size > UINT32_MAX) {
         writer->error = -ENOMEM;
         return;

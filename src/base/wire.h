@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Bytes that travel between processes: little-endian, bounded, checked. A reader or writer that
-// failed stays failed, so a message is coded straight through and checked once at its end.
+// Bytes that travel between processes are little-endian, bounded and checked. A reader or writer
+// that failed stays failed, so a message is coded straight through and checked once at its end.
 #ifndef PHI_BASE_WIRE_H
 #define PHI_BASE_WIRE_H
 
@@ -39,10 +39,10 @@ uint16_t phi_get_u16(struct phi_reader *reader);
 uint32_t phi_get_u32(struct phi_reader *reader);
 uint64_t phi_get_u64(struct phi_reader *reader);
 void phi_get_bytes(struct phi_reader *reader, void *bytes, size_t size);
-// get_blob returns a pointer into the message and its length (at most max, else the reader fails
-// and *size is 0).
+// get_blob returns a pointer into the message, and its length: at most max, else the reader fails
+// and *size is 0.
 const uint8_t *phi_get_blob(struct phi_reader *reader, size_t max, size_t *size);
-// get_string copies into text (always ended by 0); a longer one or one with a zero byte inside
+// get_string copies into text, always ended by 0. A longer string, or one with a zero byte inside,
 // fails the reader.
 void phi_get_string(struct phi_reader *reader, char *text, size_t size);
 

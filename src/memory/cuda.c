@@ -49,7 +49,7 @@ static int cuda_open(struct phi_memory *memory, const struct phi_allocation *all
     if (rc != 0)
         return rc < 0 ? rc : 0;
 
-    // Opened in the context that is current: the importer's, whatever the calling thread had.
+    // It is opened in the context that is current: the importer's, whatever the calling thread had.
     rc = phi_device_enter(memory->device, &token);
     if (rc)
         return rc;

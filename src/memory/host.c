@@ -69,7 +69,8 @@ int phi_host_memory_open(struct phi_report *report, struct phi_host_memory **hos
     return 0;
 }
 
-// Where the caller asks about the sorted array: the first slot whose address is above `address`.
+// upper_bound returns the place in the sorted array of the first slot whose address is above
+// `address`.
 static size_t upper_bound(const struct phi_host_memory *host, const char *address)
 {
     size_t low = 0, high = host->count;
@@ -94,12 +95,12 @@ static struct slot *slot_at(const struct phi_host_memory *host, const char *addr
     return slot && (size_t)(address - slot->address) < slot->size ? slot : NULL;
 }
 
-// slot_of returns the slot that an id names and the id is current for, or NULL. No lock: slots are
-// never freed.
+// slot_of returns the slot that an id names, or NULL where the id is not current. It takes no lock:
+// slots are never freed.
 static struct slot *slot_of(struct phi_host_memory *host, uint64_t id)
 {
     uint32_t index = (uint32_t)(id & ((1u << SLOT_BITS) - 1));
-    // Pairs with the store in add_chunk: who sees the chunk sees its slots.
+    // Pairs with the store in add_chunk: a reader that sees the chunk sees its slots.
     struct slot *chunk = atomic_load_explicit(&host->chunks[index / CHUNK], memory_order_acquire);
 
     if (!chunk || id == 0)
@@ -128,7 +129,7 @@ static int add_chunk(struct phi_host_memory *host)
     return 0;
 }
 
-// reserve makes sure that publish cannot fail. Under the lock.
+// reserve makes sure that publish cannot fail. The lock is held.
 static int reserve(struct phi_host_memory *host)
 {
     if (host->count == host->capacity) {
@@ -143,7 +144,7 @@ static int reserve(struct phi_host_memory *host)
     return host->free_slots ? 0 : add_chunk(host);
 }
 
-// publish enters a mapping into the table. Under the lock, after reserve.
+// publish enters a mapping into the table. The lock is held, after reserve.
 static void publish(struct phi_host_memory *host, const struct slot *mapping)
 {
     struct slot *slot = host->free_slots;
@@ -164,8 +165,8 @@ static void publish(struct phi_host_memory *host, const struct slot *mapping)
     atomic_store_explicit(&slot->id, id, memory_order_release);
 }
 
-// retire takes a mapping out of the table; what it needs to be unmapped is copied out. Under the
-// lock.
+// retire takes a mapping out of the table, and copies out what its unmapping needs. The lock is
+// held.
 static void retire(struct phi_host_memory *host, struct slot *slot, struct slot *mapping)
 {
     size_t at = upper_bound(host, slot->address) - 1;
@@ -180,7 +181,7 @@ static void retire(struct phi_host_memory *host, struct slot *slot, struct slot 
     host->free_slots = slot;
 }
 
-// unmap leaves what a device knows to its closer.
+// unmap leaves memory that a device knows to the device's closer.
 static void unmap(struct phi_memory *memory, void *address, size_t mapped_size)
 {
     if (memory->device)
@@ -230,7 +231,7 @@ void phi_host_memory_close(struct phi_memory *memory)
     free(host);
 }
 
-// adopt maps a piece and enters it; the hold on the piece becomes the table's on success.
+// adopt maps a piece and enters it. On success the table has the hold on the piece.
 static int adopt(struct phi_memory *memory, struct phi_piece *piece, size_t size, void **address)
 {
     struct phi_host_memory *host = memory->host;
@@ -279,8 +280,8 @@ int phi_host_alloc(struct phi_memory *memory, size_t size, void **address)
     return rc;
 }
 
-// seal makes sure that the file cannot shrink: a peer that touched what was cut off would die of
-// SIGBUS.
+// seal makes sure that the file cannot shrink: a peer that touched a part that was cut off would
+// die of SIGBUS.
 static int seal(struct phi_report *report, int fd, int seals)
 {
     if (seals & F_SEAL_SHRINK || !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK))
@@ -374,7 +375,7 @@ static int host_describe(struct phi_memory *memory, const void *address, size_t 
     return 0;
 }
 
-// Ids are never used twice: as long as the slot shows this one, base and size are those that
+// Ids are never used twice. As long as the slot shows this one, base and size are those that
 // describe gave.
 static bool host_current(struct phi_memory *memory, const void *address,
                          const struct phi_allocation *allocation)
@@ -383,7 +384,7 @@ static bool host_current(struct phi_memory *memory, const void *address,
            slot_of(memory->host, allocation->id);
 }
 
-// The export keeps the memory, also where the owner frees it.
+// The export keeps the memory, also after the owner frees it.
 static int host_encode(struct phi_memory *memory, const struct phi_allocation *allocation,
                        struct phi_writer *writer, struct phi_export *export_)
 {
@@ -411,8 +412,8 @@ static int host_encode(struct phi_memory *memory, const struct phi_allocation *a
     return 0;
 }
 
-// check compares a peer's descriptor with what its record says. Nothing is mapped that the peer
-// could take away again: a file that may shrink is refused, whoever made it.
+// check compares a peer's descriptor with what its record says. It refuses a file that may shrink,
+// whoever made it: the peer could take its pages away again.
 static int check(struct phi_memory *memory, const struct phi_allocation *allocation,
                  struct phi_reader *reader, int fd, uint64_t *offset, uint64_t *granule)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What kinds are called.
+// The names of the kinds.
 #include "memory/kind.h"
 
 static const struct {

@@ -20,8 +20,7 @@
 #define RECORD_MAGIC 0x58454850u // "PHEX"
 enum { RECORD_VERSION = 1 };
 
-// In the order in which describe asks: the host kind answers from its own table, without the
-// driver.
+// describe asks in this order. The host kind answers from its own table, without the driver.
 static const struct phi_kind_ops *const all_kinds[] = {
     &phi_kind_host,
     &phi_kind_cuda,
@@ -38,7 +37,7 @@ static const struct phi_kind_ops *find_kind(unsigned kind)
     return NULL;
 }
 
-// Without a device there are no driver calls to make for the other kinds.
+// Without a device no driver is asked about the other kinds.
 static size_t kinds_of(const struct phi_memory *memory)
 {
     return memory->device ? KINDS : 1;
@@ -169,7 +168,8 @@ bool phi_memory_current(struct phi_memory *memory, const void *address,
     return kind && kind->current(memory, address, allocation);
 }
 
-// write_record writes the head, then the kind's part behind a length that is known only afterwards.
+// write_record writes the head, then the kind's part. The length before that is known only
+// afterwards.
 static int write_record(struct phi_memory *memory, const struct phi_kind_ops *kind,
                         const struct phi_allocation *allocation, struct phi_writer *writer,
                         struct phi_export *export_)

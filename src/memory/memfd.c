@@ -21,7 +21,7 @@ static int set_size(int fd, uint64_t size)
     return rc;
 }
 
-// Beyond it the system would end the process, by SIGXFSZ.
+// A larger file makes the system end the process, by SIGXFSZ.
 uint64_t phi_memfd_largest(void)
 {
     struct rlimit limit;
@@ -44,7 +44,7 @@ int phi_memfd_create(struct phi_report *report, const char *what, uint64_t size,
                       what, (unsigned long long)size, (unsigned long long)phi_memfd_largest());
         goto close_file;
     }
-    // A size that no file can have is memory that there is not.
+    // No file can have such a size: there is not so much memory.
     rc = size > INT64_MAX ? -EFBIG : set_size(made, size);
     if (rc) {
         rc = phi_fail(report, -ENOMEM, "a %s of %llu bytes cannot be made: %s", what,

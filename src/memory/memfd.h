@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Memory files (memfds): made sealed, and checked before they are trusted. Also for the segments of
-// semaphore/.
+// Memory files (memfds) are made sealed, and checked before they are trusted. The segments of
+// semaphore/ are such files, too.
 #ifndef PHI_MEMORY_MEMFD_H
 #define PHI_MEMORY_MEMFD_H
 
@@ -10,14 +10,14 @@
 #include "base/report.h"
 
 // phi_memfd_create makes a zeroed memory file of size bytes, sealed against shrinking, growing and
-// further seals: who maps it cannot be hit by SIGBUS. `what` names it in errors and in /proc.
+// further seals: no process that maps it gets SIGBUS. `what` names it in errors and in /proc.
 // -ENOMEM, -EMFILE, -ENFILE (reported).
 int phi_memfd_create(struct phi_report *report, const char *what, uint64_t size, int *fd);
 
-// phi_memfd_largest is the size beyond which this process can make no file (ulimit -f).
+// phi_memfd_largest is the largest size of a file that this process can make (ulimit -f).
 uint64_t phi_memfd_largest(void);
 
-// What a descriptor is, as far as a mapping of it cares.
+// The properties of a descriptor that matter to its mapping.
 struct phi_memfd_info {
     int seals;
     uint64_t size;    // of the file
@@ -25,7 +25,7 @@ struct phi_memfd_info {
     uint64_t granule; // what offsets and mapping lengths are multiples of
 };
 
-// phi_memfd_inspect returns -EINVAL (not reported) where fd is no memory file or not open for
+// phi_memfd_inspect returns -EINVAL (not reported) where fd is no memory file, or not open for
 // reading and writing, and what the system says where it cannot be looked at. phi_memfd_trouble
 // puts either into words.
 int phi_memfd_inspect(int fd, struct phi_memfd_info *info);

@@ -9,11 +9,11 @@
 
 #include "memory/memfd.h"
 
-// A sparse file takes no memory but for the pages that are used.
+// A sparse file takes memory only for the pages that are used.
 #define FILE_BYTES (UINT64_C(1) << 36)
 // Larger pieces have a file of their own.
 #define LARGEST (FILE_BYTES / 4)
-// The pages of pieces that are at least so large can be huge ones, where the system makes them.
+// Pages of pieces of at least this size can be huge ones, where the system makes them.
 #define HUGE_BYTES (UINT64_C(1) << 21)
 
 struct phi_file {
@@ -63,7 +63,7 @@ static struct phi_file *new_file(struct phi_report *report, uint64_t size, bool 
     return NULL;
 }
 
-// Returns a file with room for the size, or NULL. With the lock.
+// file_for returns a file with room for the size, or NULL. The lock is held.
 static struct phi_file *file_for(struct phi_files *files, struct phi_report *report, size_t size,
                                  int *rc)
 {
@@ -144,7 +144,7 @@ void phi_piece_hold(struct phi_piece *piece)
     pthread_mutex_unlock(&piece->files->lock);
 }
 
-// Gives the pages of a shared file back. The bytes of a caller's own file stay.
+// give_back gives the pages of a shared file back. The bytes of a caller's own file stay.
 static void give_back(const struct phi_piece *piece)
 {
     int rc;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Pieces of memory files. Allocations share files: a process has few descriptors, and an allocation
-// needs none of its own. A file is large and sparse, and gives each of its bytes to one piece only,
-// as long as it has pieces: a peer that still maps a former piece never sees another one there.
+// Allocations are pieces of memory files, and share them: a process has few descriptors, and an
+// allocation needs none of its own. A file is large and sparse. As long as it has pieces it gives
+// each of its bytes to one piece only: a peer that still maps a former piece never sees another one
+// there.
 #ifndef PHI_MEMORY_PIECE_H
 #define PHI_MEMORY_PIECE_H
 
@@ -19,8 +20,8 @@ struct phi_files {
     struct phi_file *current; // gives pieces; NULL: none
 };
 
-// Whole pages of a memory file. The mapping in this process and each export hold the piece. When
-// none does, no peer maps it any more, and the system gets its pages back.
+// A piece is whole pages of a memory file. The mapping in this process and each export hold it.
+// When none does, no peer maps it any more, and the system gets its pages back.
 struct phi_piece {
     struct phi_files *files;
     struct phi_file *file;
@@ -44,7 +45,7 @@ int phi_piece_new(struct phi_files *files, struct phi_report *report, size_t siz
 int phi_piece_of_file(struct phi_files *files, struct phi_report *report, int fd, uint64_t offset,
                       size_t size, struct phi_piece **piece);
 
-// phi_piece_fd is the descriptor of the piece's file, which stays the file's. It is good as long as
+// phi_piece_fd is the descriptor of the piece's file. It stays the file's, and is good as long as
 // somebody holds the piece.
 int phi_piece_fd(const struct phi_piece *piece);
 

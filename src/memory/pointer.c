@@ -6,8 +6,8 @@
 
 #include "base/random.h"
 
-// Changes when the physical memory behind a mapping does. By number: headers before 12.1 may lack
-// the name.
+// This attribute changes when the physical memory behind a mapping does. Headers before 12.1 may
+// lack its name.
 #define MEMORY_BLOCK_ID ((CUpointer_attribute)20)
 
 struct pointer {
@@ -18,7 +18,7 @@ struct pointer {
     CUmemoryPool pool;
 };
 
-// look_up: p->type is 0 for an address that the driver does not know, which is no error.
+// look_up sets p->type to 0 for an address that the driver does not know, which is no error.
 static CUresult look_up(const struct phi_driver *driver, const void *address, struct pointer *p)
 {
     CUpointer_attribute names[] = {
@@ -31,7 +31,7 @@ static CUresult look_up(const struct phi_driver *driver, const void *address, st
     void *values[] = {&p->type, &p->managed, &p->ordinal, &p->pool, &p->legacy};
     const CUdeviceptr at = (CUdeviceptr)(uintptr_t)address;
     *p = (struct pointer){.ordinal = -1};
-    // An attribute that does not apply stays at zero; only an address that the driver never saw has
+    // An attribute that does not apply stays at zero. Only an address that the driver never saw has
     // no type.
     CUresult result =
         driver->cuPointerGetAttributes(sizeof names / sizeof names[0], names, values, at);
@@ -47,9 +47,9 @@ static enum phi_kind kind_of(const struct pointer *p)
     return p->legacy ? PHI_KIND_CUDA : PHI_KIND_VMM;
 }
 
-// identity gives what tells allocations apart that lie at one address after another: the buffer's
-// id, and for a mapping what it maps. (A pool's block is shared by its allocations and stays when
-// they go.)
+// identity tells allocations apart that lie at one address after another: by the buffer's id, and
+// for a mapping also by the memory that it maps. (The allocations of a pool share its block, which
+// stays when they go.)
 static CUresult identity(const struct phi_driver *driver, enum phi_kind kind, CUdeviceptr address,
                          uint64_t *id)
 {
@@ -66,7 +66,7 @@ static CUresult identity(const struct phi_driver *driver, enum phi_kind kind, CU
     return result;
 }
 
-// refuse: memory that the driver knows and no peer can map.
+// refuse tells why no peer can map memory that the driver knows.
 static int refuse(struct phi_memory *memory, const void *address, const struct pointer *p)
 {
     const int ordinal = phi_device_info(memory->device)->ordinal;
@@ -238,7 +238,7 @@ static int direct_entered(struct phi_memory *memory, const struct phi_allocation
         if (result != CUDA_SUCCESS)
             return phi_pointer_fail(memory, result, "sharing", allocation);
     }
-    // Behind let_in: of another device's memory the driver tells attributes before, but no range.
+    // After let_in: before it the driver tells attributes of another device's memory, but no range.
     if (!same || phi_pointer_holds(memory, at, allocation->size) != 1)
         return phi_fail(memory->report, -EBADMSG, "memory of this process at 0x%llx is gone",
                         (unsigned long long)at);

@@ -72,10 +72,11 @@ static int pool_encode(struct phi_memory *memory, const struct phi_allocation *a
 
 // ---- Importing
 //
-// The driver gives a process one handle for a pool, however often its descriptor is imported, and
-// refuses to destroy it while an allocation out of it is open. An allocation imported twice has one
-// address, and the first free ends it for all; one whose place a former allocation had, which is
-// still open here, comes as that one, with its size and id (measured, driver 580). So the process
+// The driver gives a process one handle for a pool, however often its descriptor is imported. It
+// refuses to destroy the pool while an allocation out of it is open. An allocation imported twice
+// has one address, and the first free ends it for all. Where a former allocation in the same place
+// is still open here, the driver returns that one, with its size and id (measured, driver 580). So
+// the process counts what it has open, for all its contexts.
 // counts what it has open, for all its contexts.
 
 struct opened {
@@ -89,7 +90,7 @@ struct opened {
 static pthread_mutex_t opened_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct opened *opened;
 
-// in_place: what is open where the allocation lies now. With the lock.
+// in_place returns the open import where the allocation lies now, or NULL. The lock is held.
 static struct opened *in_place(CUmemoryPool pool, const struct phi_allocation *allocation)
 {
     struct opened *o = opened;
@@ -99,7 +100,7 @@ static struct opened *in_place(CUmemoryPool pool, const struct phi_allocation *a
     return o;
 }
 
-// forget: with the lock.
+// forget is called with the lock.
 static void forget(const struct phi_driver *driver, struct opened *gone)
 {
     bool last = true;
@@ -116,7 +117,7 @@ static void forget(const struct phi_driver *driver, struct opened *gone)
     free(gone);
 }
 
-// drop ends one use. The free may block while the device is busy: without the lock.
+// drop ends one use. It is called without the lock: the free may block while the device is busy.
 static CUresult drop(const struct phi_driver *driver, struct opened *o)
 {
     CUresult result = CUDA_SUCCESS;
@@ -134,11 +135,11 @@ static CUresult drop(const struct phi_driver *driver, struct opened *o)
     return result;
 }
 
-// How long an import that is being freed is waited for: the device may be busy.
+// How long we wait for an import that is being freed: the device may be busy.
 #define FREE_MS 1000
 
-// use_locked finds the pool of a descriptor and what is open of the allocation, or makes room for
-// it. -EEXIST: another allocation is open in its place; -EAGAIN: and is being freed.
+// use_locked finds the pool of a descriptor and the open import of the allocation, or makes room
+// for one. -EEXIST: another allocation is open in its place. -EAGAIN: such a one is being freed.
 static int use_locked(const struct phi_driver *driver, int fd,
                       const struct phi_allocation *allocation, struct opened *made,
                       struct opened **used, CUresult *result)
@@ -197,8 +198,9 @@ static int use(struct phi_memory *memory, int fd, const struct phi_allocation *a
     return rc;
 }
 
-// claim notes where an import is mapped. False: another one is there, so the record of one of them
-// names memory that it is not of, and the first of the two to be closed would take it from both.
+// claim notes where an import is mapped. False: another import is mapped there. Then the record of
+// one of the two names memory that is not its own, and the first of the two to be closed would take
+// it from both.
 static bool claim(struct opened *o, CUdeviceptr mapped)
 {
     pthread_mutex_lock(&opened_lock);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Kind vmm: cuMemCreate memory by POSIX file descriptors. One physical allocation is one allocation
-// of ours.
+// Kind vmm: cuMemCreate memory by POSIX file descriptors. An allocation of ours is one physical
+// allocation.
 //
 // Its part of a record: the owner (process u64, device UUID).
 #include <errno.h>
@@ -10,7 +10,8 @@
 
 #include "memory/pointer.h"
 
-// physical returns the allocation mapped at an address, or 0. Entered; the caller releases.
+// physical returns the allocation mapped at an address, or 0. The device's context is entered. The
+// caller releases it.
 static CUmemGenericAllocationHandle physical(const struct phi_driver *driver, uint64_t address)
 {
     CUmemGenericAllocationHandle handle = 0;

@@ -10,7 +10,7 @@ static enum phi_agreement_step take(struct phi_agreement *own, uint64_t peer_wor
     return PHI_AGREEMENT_TAKEN;
 }
 
-// Each question has its own attempt: an answer "not taken" that was late must not end a later
+// Each question has its own attempt. An answer "not taken" that comes late must not end a later
 // question about the same round, which the peer may have taken meanwhile.
 static enum phi_agreement_step ask(struct phi_agreement *own, uint64_t *word)
 {
@@ -44,8 +44,8 @@ enum phi_agreement_step phi_agreement_look(struct phi_agreement *own, uint64_t p
     return phi_agreement_shows(peer_word, own->round) ? take(own, peer_word) : PHI_AGREEMENT_WAIT;
 }
 
-// The last look matters: a peer that shows the round may have taken ours and be gone, and a word
-// that shows a number stays until we are two rounds further.
+// The last look matters. A peer that shows the round may have taken ours and be gone. A word that
+// shows a number stays until we are two rounds further.
 enum phi_agreement_step phi_agreement_give_up(struct phi_agreement *own, uint64_t peer_word,
                                               uint64_t *word)
 {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Agreement: two ranks that exchange the same operation key must take the same pair of buffers for
 // the same round, also where one of them gives up in the middle. These functions are the rules, and
-// nothing else: they read no memory but their arguments and never wait. tests/model explores every
+// nothing else: they read no memory but their arguments, and never wait. tests/model explores every
 // interleaving of two ranks that call them.
 //
 // Vocabulary. The n-th exchange of a key here is round n (from 1; 0 is never a round), and pairs
-// with the peer's round n. Each
-// buffer that a rank uses with a key has a number there, from 1, given by its owner at the first
-// use and never given again (a buffer that is offered afresh, because its channel broke, gets a new
-// one). Each side has a slot of two words in its own half of the segment; round n uses word[n & 1]:
-// (round, number), where the number GONE means "I was here and gave up".
+// with the peer's round n. Each buffer that a rank uses with a key has a number there, from 1. Its
+// owner gives the number at the first use, and never gives it again. A buffer that is offered
+// afresh, because its channel broke, gets a new one. Each side has a slot of two words in its own
+// half of the segment. Round n uses word[n & 1]: (round, number). The number GONE means "I was here
+// and gave up".
 //
 // One exchange of a key:
 //   publish   STORE: store *word into the own slot (release), wake the peer.
@@ -36,10 +36,10 @@
 //             Once told, whatever the answer, publish again: the round it was about may be another
 //             buffer's.
 //
-// Locking. A struct phi_agreement belongs to the mutex of its pair of ranks; each function is
-// called with it held, and a peer's word that is handed in was loaded (acquire) *while* it was
-// held: this makes an answer "not taken" final. To wait without the mutex, poll
-// phi_agreement_shows(), then lock, load again and look.
+// Locking. A struct phi_agreement belongs to the mutex of its pair of ranks. The caller of each
+// function holds it, and has loaded (acquire) the peer's word that it hands in *while* it held it:
+// this makes an answer "not taken" final. To wait without the mutex, poll phi_agreement_shows(),
+// then lock, load again and look.
 #ifndef PHI_RULES_AGREEMENT_H
 #define PHI_RULES_AGREEMENT_H
 
@@ -55,7 +55,7 @@ enum phi_agreement_state {
     PHI_AGREEMENT_OPEN,      // taken, mine and theirs are agreed; not yet done
 };
 
-// Side by side with the key; all zero before the first round, as are the words of both slots.
+// Lies beside the key. All zero before the first round, as are the words of both slots.
 struct phi_agreement {
     uint32_t state;   // enum phi_agreement_state
     uint32_t round;   // the present one, or the next where idle
@@ -64,7 +64,7 @@ struct phi_agreement {
     uint32_t attempt; // of the present or last question
 };
 
-// What the caller does next.
+// A function returns what its caller does next.
 enum phi_agreement_step {
     PHI_AGREEMENT_WAIT,
     PHI_AGREEMENT_STORE,
@@ -88,10 +88,10 @@ static inline bool phi_agreement_shows(uint64_t word, uint32_t round)
     return word >> 32 == round && number != 0 && number != PHI_AGREEMENT_GONE;
 }
 
-// phi_agreement_publish begins an exchange with the own buffer's number (not 0, not GONE) and
-// returns STORE, RESUME, FINISH or ASK. It sets *word for STORE and ASK only. A key whose exchange
-// has been started and not finished must not be published again (-EALREADY is the caller's to
-// return).
+// phi_agreement_publish begins an exchange with the own buffer's number (not 0, not GONE). It
+// returns STORE, RESUME, FINISH or ASK, and sets *word for STORE and ASK only. The caller must not
+// publish a key again whose exchange has been started and not finished; it returns -EALREADY for
+// that.
 enum phi_agreement_step phi_agreement_publish(struct phi_agreement *own, uint32_t number,
                                               uint64_t *word);
 
@@ -102,17 +102,18 @@ enum phi_agreement_step phi_agreement_look(struct phi_agreement *own, uint64_t p
 enum phi_agreement_step phi_agreement_give_up(struct phi_agreement *own, uint64_t peer_word,
                                               uint64_t *word);
 
-// phi_agreement_answer is the service thread's: whether this side has taken `round`. A key that
-// this side has never exchanged has not (a zeroed struct says so). The own word is stored before
-// this can be true, so the asker sees it.
+// phi_agreement_answer is the service thread's: whether this side has taken `round`. It has not
+// taken a round of a key that it has never exchanged (a zeroed struct says so). The own word is
+// stored before this can be true, so the asker sees it.
 bool phi_agreement_answer(const struct phi_agreement *own, uint32_t round);
 
-// phi_agreement_has_come says whether this side has come to the peer's `round` (0: before its first
-// one, which is 1) and not given it up, or to a later one.
+// phi_agreement_has_come: whether this side has come to the peer's `round`, or to a later one, and
+// has not given it up. Round 0 is before the peer's first one, which is 1.
 bool phi_agreement_has_come(const struct phi_agreement *own, uint32_t round);
 
-// phi_agreement_told ends the question (round, attempt) with the peer's answer: TAKEN, TIMED_OUT,
-// WAIT (the answer to another question) or NONSENSE. peer_word is loaded after the answer came.
+// phi_agreement_told ends the question (round, attempt) with the peer's answer. peer_word is loaded
+// after the answer came. It returns TAKEN, TIMED_OUT, WAIT (the answer to another question) or
+// NONSENSE.
 enum phi_agreement_step phi_agreement_told(struct phi_agreement *own, uint32_t round,
                                            uint32_t attempt, bool taken, uint64_t peer_word);
 

@@ -3,8 +3,8 @@
 
 #include <errno.h>
 
-// Only what says that the two devices, or processes, do not go together: all else shows again when
-// memory is mapped, and is told then.
+// Only errors that say that the two devices, or processes, do not go together count. All others
+// show again when memory is mapped, and are told then.
 enum phi_reason phi_outcome_of(int rc)
 {
     switch (rc) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Room for new channels: channels and operation keys that neither rank needs make way for others.
-// A line or a slot passes to another channel or key only by a handshake of the two service threads,
-// which the lower rank begins (it gives lines and slots). docs/protocols.md has the rules,
-// tests/model explores them with the functions of this file.
+// Channels and operation keys that neither rank needs make way for new ones. Their lines and slots
+// pass to another channel or key only by a handshake of the two service threads. The lower rank
+// begins it, as it gives lines and slots. docs/protocols.md has the rules, tests/model explores
+// them with the functions of this file.
 //
 // release/ask.c asks, release/reply.c answers, release/evict.c takes out.
 #ifndef PHI_RULES_RETIRE_H
@@ -21,17 +21,18 @@ enum phi_retire_answer {
     PHI_RETIRE_ROUND,  // the key is in an exchange, or in another round
 };
 
-// What one rank sees of a channel, or of a key with all its channels.
+// One rank's view of a channel, or of a key with all its channels.
 struct phi_retire_view {
     bool exchanging; // see phi_retire_exchanging
     uint32_t round;  // the present one, or the next
     bool held, pinned, busy;
 };
 
-// phi_retire_exchanging: whether the key's exchange forbids it. A whole key: while an exchange
-// names it, or a round is not over. A channel (mine, theirs): while the open round is about it;
-// and the rank that asks has published nothing that its peer may take and it has not: until the
-// answer it publishes nothing either, so both look a pair up with the same channels.
+// phi_retire_exchanging: whether the key's exchange forbids it. It forbids a whole key while an
+// exchange names the key, or a round is not over. It forbids a channel (mine, theirs) while the
+// open round is about it. The rank that asks must have published nothing that its peer may take and
+// has not taken. Until the answer it publishes nothing either, so both ranks look a pair up with
+// the same channels.
 static inline bool phi_retire_exchanging(const struct phi_agreement *agreement, bool asks,
                                          uint32_t mine, uint32_t theirs)
 {
@@ -40,9 +41,9 @@ static inline bool phi_retire_exchanging(const struct phi_agreement *agreement, 
     return asks && agreement->state != PHI_AGREEMENT_IDLE;
 }
 
-// phi_retire_ending: the same, on both ranks, of a channel with a released buffer (released: the
-// own one). Nobody publishes that buffer again, so there is no later round about the channel, and
-// the rank that asks may go on publishing: only the present round may still be about it.
+// phi_retire_ending is the same for a channel with a released buffer, on both ranks. released: the
+// own buffer is. Nobody publishes a released buffer again, so no later round is about the channel.
+// The rank that asks may go on publishing: only the present round may still be about the channel.
 static inline bool phi_retire_ending(const struct phi_agreement *agreement, bool released,
                                      uint32_t mine, uint32_t theirs)
 {
@@ -51,8 +52,8 @@ static inline bool phi_retire_ending(const struct phi_agreement *agreement, bool
     return released && agreement->state != PHI_AGREEMENT_IDLE && agreement->mine == mine;
 }
 
-// phi_retire_judge: whether this rank can do without, where the other one's round is `round`. With
-// equal rounds both ranks have come out of the same exchanges, and have the same channels.
+// phi_retire_judge: whether this rank can do without it, where the other rank's round is `round`.
+// With equal rounds both ranks have come out of the same exchanges, and have the same channels.
 static inline enum phi_retire_answer phi_retire_judge(const struct phi_retire_view *view,
                                                       uint32_t round)
 {
@@ -64,7 +65,8 @@ static inline enum phi_retire_answer phi_retire_judge(const struct phi_retire_vi
                         : PHI_RETIRE_YES;
 }
 
-// Beside the line in a question: the channel has a released buffer, see phi_retire_ending.
+// This bit stands beside the line in a question: the channel has a released buffer, see
+// phi_retire_ending.
 #define PHI_RETIRE_SPENT (UINT64_C(1) << 32)
 
 #endif

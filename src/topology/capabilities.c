@@ -15,7 +15,7 @@
 #define MEMBER_VERSION 4
 
 // The boot id is the same for all processes of one kernel, whatever their namespaces, and for no
-// others. Where it can not be read the node stays all zero, which equals no node.
+// others. Where it cannot be read the node stays all zero, which equals no node.
 static int read_node(uint8_t node[16])
 {
     memset(node, 0, 16);
@@ -66,8 +66,7 @@ static uint64_t read_container(void)
     return pid && ipc && user ? phi_hash(phi_hash(pid, ipc), user) : 0;
 }
 
-// What is not printable ASCII is written as its bytes: a record that shows something else is
-// refused.
+// Bytes that are not printable ASCII are written as numbers: peers refuse a record with others.
 static void show(char *to, size_t size, const char *from)
 {
     size_t used = 0;
@@ -146,7 +145,7 @@ static void decode_others(struct phi_reader *reader, struct phi_capabilities *ca
     }
 }
 
-// What a peer says of itself is shown to people.
+// We show people what a peer says of itself.
 static bool printable(const char *text)
 {
     while (*text >= 0x20 && *text <= 0x7e)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a rank can do, as plain data: filled once, published in the member record, never asked for
-// again.
+// The abilities of a rank are plain data: filled once, published in the member record, never asked
+// for again.
 #ifndef PHI_TOPOLOGY_CAPABILITIES_H
 #define PHI_TOPOLOGY_CAPABILITIES_H
 
@@ -34,24 +34,26 @@ struct phi_capabilities {
     uint8_t other_access[PHI_OTHERS_MAX]; // what reaches memory of theirs: enum phi_access
 };
 
-// phi_capabilities_fill fills what the machine and the device (NULL: host) say; socket, nonce, path
-// and net are the caller's. Returns 0, or why the node is not known: -errno, -EBADMSG.
+// phi_capabilities_fill fills what the machine and the device (NULL: host) say. The caller fills
+// socket, nonce, path and net. Returns 0, or why the node is not known: -errno, -EBADMSG.
 int phi_capabilities_fill(struct phi_capabilities *capabilities, struct phi_device *device,
                           uint32_t kinds);
 
-// encode and decode of the member record. decode: -EBADMSG for anything malformed or of another
+// encode and decode of the member record. decode: -EBADMSG for anything malformed, or of another
 // version.
 void phi_capabilities_encode(const struct phi_capabilities *capabilities,
                              struct phi_writer *writer);
 int phi_capabilities_decode(struct phi_capabilities *capabilities, const void *bytes, size_t size);
 
-// Whether a rank could tell its node (else it shares it with no other); whether two ranks run on
-// one kernel, and on one device.
+// phi_capabilities_node_known: whether a rank could tell its node. If not, it shares the node with
+// no other rank.
+// phi_capabilities_same_node, phi_capabilities_same_device: whether two ranks run on one kernel,
+// and on one device.
 bool phi_capabilities_node_known(const struct phi_capabilities *capabilities);
 bool phi_capabilities_same_node(const struct phi_capabilities *a, const struct phi_capabilities *b);
-// ... and of one process. The ids are those of a PID namespace, so not where that is unknown, nor
-// where host or network speak against it: cloned machines have one boot id, until a socket shows
-// that they are two.
+// phi_capabilities_same_process: whether they are one process. The ids are those of a PID
+// namespace, so the answer is no where that is unknown, and where host or network differ: cloned
+// machines have one boot id, until a socket shows that they are two.
 bool phi_capabilities_same_process(const struct phi_capabilities *a,
                                    const struct phi_capabilities *b);
 bool phi_capabilities_same_device(const struct phi_capabilities *a,
@@ -60,24 +62,24 @@ bool phi_capabilities_same_device(const struct phi_capabilities *a,
 // phi_capabilities_sees: whether a's process sees b's device.
 bool phi_capabilities_sees(const struct phi_capabilities *a, const struct phi_capabilities *b);
 
-// phi_capabilities_denied: whether a's device is known not to reach memory of b's, which is another
-// one of the same node. A device that a does not see it knows nothing of.
+// phi_capabilities_denied: whether a's device is known not to reach memory of b's device, another
+// one of the same node. Nothing is known of a device that a does not see.
 bool phi_capabilities_denied(const struct phi_capabilities *a, const struct phi_capabilities *b);
 
 // phi_capabilities_bus: whether one of the two is known to reach memory of the other's device by a
-// bus, as PCIe, over which no atomic operation goes, and not by NVLink.
+// bus, such as PCIe, and not by NVLink. No atomic operation goes over a bus.
 bool phi_capabilities_bus(const struct phi_capabilities *a, const struct phi_capabilities *b);
 
-// phi_capabilities_contained: whether the two are known to live in different containers, where
-// handles of one mean nothing in the other, or not what they should.
+// phi_capabilities_contained: whether the two are known to live in different containers. Handles of
+// one may mean nothing in the other, or something else.
 bool phi_capabilities_contained(const struct phi_capabilities *a, const struct phi_capabilities *b);
 
-// phi_capabilities_apart: whether no socket connects the two: one has a name in a network namespace
-// that the other rank does not live in.
+// phi_capabilities_apart: whether no socket connects the two, as one has a name in a network
+// namespace that the other rank does not live in.
 bool phi_capabilities_apart(const struct phi_capabilities *a, const struct phi_capabilities *b);
 
-// phi_capabilities_out_of_reach: the same of one way, from a's process, which need have no socket,
-// to b's.
+// phi_capabilities_out_of_reach is the same for one way, from a's process, which need have no
+// socket, to b's.
 bool phi_capabilities_out_of_reach(const struct phi_capabilities *a,
                                    const struct phi_capabilities *b);
 

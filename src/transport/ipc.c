@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The ipc path: both ranks on one node, the peer's allocation mapped here, copied by the processor
-// or by this device.
+// The ipc path: both ranks run on one node, and the peer's allocation is mapped here. The processor
+// or this device copies.
 #include "transport/transport.h"
 
 static enum phi_reason ipc_viable(const struct phi_capabilities *mine,

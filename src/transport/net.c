@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The net path: whether it serves a pair of ranks. How, src/net and meeting/hello.c have.
+// The net path: whether it serves a pair of ranks. src/net and meeting/hello.c have how it does.
 #include "transport/transport.h"
 
 static enum phi_reason net_viable(const struct phi_capabilities *mine,
                                   const struct phi_capabilities *theirs, enum phi_kind kind)
 {
-    (void)kind; // any: what the net does not reach itself is staged
+    (void)kind; // any: memory that the net does not reach itself is staged
     const enum phi_reason reason = phi_net_pair(mine, theirs);
     if (reason != PHI_REASON_NONE)
         return reason;

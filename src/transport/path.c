@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which path joins two ranks, and what is known against each: of their records alone.
+// The choice of the path between two ranks, and the reasons against each path, from the ranks'
+// records alone.
 #include "base/config.h"
 #include "transport/transport.h"
 

@@ -88,7 +88,7 @@ enum phi_reason {
 #define PHI_REASON_COUNT 44
 const char *phi_reason_text(unsigned reason);
 
-// phi_reason_passes: what says nothing of the path, and may not hold for the next attempt.
+// phi_reason_passes: whether a reason says nothing of the path, and may not hold for the next try.
 static inline bool phi_reason_passes(unsigned reason)
 {
     return reason == PHI_REASON_STALE || reason == PHI_REASON_MEMORY ||
@@ -110,40 +110,47 @@ enum phi_reason phi_node_reason(const struct phi_capabilities *mine,
 extern const struct phi_transport phi_transport_ipc;
 extern const struct phi_transport phi_transport_net;
 
-// phi_path_net: whether two ranks are to reach each other over the net (else by ipc, or not at
-// all): on different nodes, where one asks for it (phi_path_asked), and on one node where ipc is
-// known not to serve. phi_path_only_net: where ipc is no way if the net does not serve: all of
-// these but for devices that do not reach each other, which may be so in one direction. Both ranks
-// compute the same.
+// Both ranks compute the same answer to each of these.
+// phi_path_asked: whether one of the two asks for the net.
+// phi_path_net: whether they are to reach each other over the net, else by ipc, or not at all. They
+// are on different nodes, where one asks for it, and on one node where ipc is known not to serve.
+// phi_path_only_net: whether ipc is no way if the net does not serve. It is none in all of these
+// cases, but for devices that do not reach each other, which may be so in one direction.
 bool phi_path_asked(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
 bool phi_path_net(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
 bool phi_path_only_net(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
 
-// phi_path_doubt: whether no record says if ipc serves two devices of one node, and the net could:
-// where no process sees both devices, or the two live in different containers. Then both try
-// (meeting/attempt.h). Both ranks compute the same.
+// phi_path_doubt: whether no record says if ipc serves two devices of one node, and the net could
+// serve. That is so where no process sees both devices, or the two live in different containers.
+// Then both try (meeting/attempt.h). Both ranks compute the same.
 bool phi_path_doubt(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
 
-// phi_net_pair: what they know against the net, whether it is to serve or not.
+// phi_net_pair is the reason against the net that their records know, whether it is to serve or
+// not.
 enum phi_reason phi_net_pair(const struct phi_capabilities *mine,
                              const struct phi_capabilities *theirs);
 
 // All transports, best first, ended by NULL.
 extern const struct phi_transport *const phi_transports[];
 
-// phi_ipc_pair: what the records of two ranks of one node know against ipc between them, in either
-// direction; PHI_REASON_NONE: nothing. phi_ipc_reach: the same of this rank's way to memory of
-// `kind` alone, for a pair that is joined already.
+// phi_ipc_pair is the reason against ipc between two ranks of one node, in either direction, that
+// their records know. PHI_REASON_NONE: they know none.
+// phi_ipc_reach is the same for this rank's way to memory of `kind` alone, where the pair is joined
+// already.
 enum phi_reason phi_ipc_pair(const struct phi_capabilities *mine,
                              const struct phi_capabilities *theirs);
 enum phi_reason phi_ipc_reach(const struct phi_capabilities *mine,
                               const struct phi_capabilities *theirs, enum phi_kind kind);
 
-// The probe of the ipc path. `open` makes the allocation that peers write to (PHI_PROBE_SLOTS
-// patterns of PHI_PROBE_SIZE bytes, and behind them one for this rank itself) and exports it;
-// `close` ends both. device NULL: host memory. `write` puts a pattern that `seed` determines at the
-// peer's probe allocation, as mapped here; `verify` looks whether it is there, in the owner's
-// process. At most the deadline.
+// The probe of the ipc path: one rank writes a pattern through its mapping, the owner looks for it.
+// phi_probe_open makes the allocation that peers write to, and exports it. It has PHI_PROBE_SLOTS
+// patterns of PHI_PROBE_SIZE bytes, and behind them one for this rank itself. device NULL: host
+// memory.
+// phi_probe_close ends both.
+// phi_probe_write writes the pattern that `seed` determines into the peer's probe allocation, as
+// mapped here.
+// phi_probe_verify looks whether the pattern is there, in the owner's process. Both end at the
+// deadline at the latest.
 #define PHI_PROBE_SIZE  256
 #define PHI_PROBE_SLOTS 1024
 struct phi_probe {
@@ -151,8 +158,8 @@ struct phi_probe {
     struct phi_export export_;
 };
 int phi_probe_open(struct phi_memory *memory, struct phi_device *device, struct phi_probe *probe);
-// thread makes the calling thread, one of the library's own, fit for verify. NULL device: nothing
-// to do.
+// phi_probe_thread makes the calling thread, one of the library's own, fit for phi_probe_verify.
+// NULL device: nothing to do.
 void phi_probe_thread(struct phi_device *device);
 void phi_probe_close(struct phi_memory *memory, struct phi_device *device, struct phi_probe *probe);
 int phi_probe_write(struct phi_device *device, void *mapped, uint64_t seed, int64_t deadline);

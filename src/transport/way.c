@@ -98,7 +98,7 @@ int phi_way_register(const struct phi_way *way, struct phi_link *link, uint32_t 
 
 // ---- the try
 
-// As for the probe of a provider, most of which do not need the second one.
+// As for the probe of a provider. Most need no second try.
 static const int64_t try_ms[] = {3000, 9000};
 
 struct attempt {
@@ -114,14 +114,14 @@ static int attempt(void *opaque, const struct phi_net_memory *memory)
     return phi_net_try(a->net, memory, a->bytes, a->ms, a->why, sizeof a->why);
 }
 
-// What was moved by the net is read by the driver: a provider that keeps another copy lies.
+// The driver reads what the net has moved: a provider that keeps another copy lies.
 static int try_once(const struct phi_way *way, struct attempt *a, void *memory)
 {
     uint8_t there[PHI_NET_TRY];
     int rc = with_memory(way, memory, sizeof there, attempt, a);
     if (rc)
         return rc;
-    // Others wait for the device meanwhile: this is not what may be slow.
+    // Others wait for the device meanwhile. The device is not what may be slow.
     rc = phi_device_read(way->device, there, memory, sizeof there, phi_deadline(try_ms[0]));
     if (rc == 0 && memcmp(there, a->bytes, sizeof there) == 0)
         return 0;
@@ -129,7 +129,7 @@ static int try_once(const struct phi_way *way, struct attempt *a, void *memory)
     return -EIO;
 }
 
-// What was only too slow is tried again: the machine may be very busy just now.
+// A try that was only too slow is made again: the machine may be very busy just now.
 static bool is_moved(const struct phi_way *way, struct attempt *a, void *memory)
 {
     int rc = -ETIMEDOUT;
@@ -153,7 +153,7 @@ static enum phi_reason try_way(struct phi_way *way, enum phi_way_kind kind, stru
     return PHI_REASON_NET_TRY;
 }
 
-// Who reads next may be another device, through ipc.
+// The next reader may be another device, through ipc.
 static enum phi_flush flush_of(const struct phi_device_info *info, const struct phi_config *config)
 {
     const struct phi_flush_facts facts = {.peer_reads = true,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How device memory meets the net, and what makes visible what the net has written there.
+// A way is how device memory meets the net, and what makes visible what the net has written there.
 #ifndef PHI_TRANSPORT_WAY_H
 #define PHI_TRANSPORT_WAY_H
 
@@ -14,7 +14,7 @@ struct phi_net;
 struct phi_link;
 
 // Device memory is registered with the provider, as a DMA-BUF or through FI_HMEM, or it is staged.
-// What is known of the first two, a pure function says: PHI_REASON_NONE is that it may be tried.
+// A pure function tells what is known against the first two. PHI_REASON_NONE: it may be tried.
 struct phi_way_facts {
     bool fabric_dmabuf; // libfabric registers DMA-BUFs
     bool provider_hmem; // the provider takes memory of devices
@@ -24,7 +24,7 @@ struct phi_way_facts {
 enum phi_reason phi_way_against_dmabuf(const struct phi_way_facts *facts);
 enum phi_reason phi_way_against_hmem(const struct phi_way_facts *facts);
 
-// What is done before a semaphore shows that the net has written into device memory.
+// A flush comes before a semaphore shows that the net has written into device memory.
 enum phi_flush {
     PHI_FLUSH_NONE,  // nothing: staged memory is the processor's, or the device's order covers the
                      // reader
@@ -47,9 +47,9 @@ struct phi_flush_facts {
     int asked;        // PHI_NET_FLUSH_*
 };
 
-// phi_flush_choose. A flush by the stream is not chosen: it is promised to what follows on the same
-// stream alone, and streams were enqueued before the data came. Whether memory is a DMA-BUF or
-// registered through FI_HMEM makes no difference: both are written by the same NIC.
+// phi_flush_choose does not choose a flush by the stream: that is promised only to what follows on
+// the same stream, and streams were enqueued before the data came. A DMA-BUF and memory registered
+// through FI_HMEM take the same flush: the same NIC writes both.
 enum phi_flush phi_flush_choose(const struct phi_flush_facts *facts);
 const char *phi_flush_name(enum phi_flush flush); // "none", "driver", "driver_all", "read"
 
@@ -62,19 +62,19 @@ struct phi_way {
     struct phi_device *device;    // NULL: there is only host memory, which is registered
 };
 
-// phi_way_near is where a device (NULL: none) wants its NIC, for phi_net_open.
+// phi_way_near is the place near which a device (NULL: none) wants its NIC, for phi_net_open.
 struct phi_pci_place phi_way_near(const struct phi_device *device);
 
 // phi_way_open finds the way of a device (NULL: none), by facts and then by a try with PHI_NET_TRY
-// bytes of the device's memory: what providers say of themselves is not always so. It tells the net
-// what flushes what comes. Before any link.
+// bytes of the device's memory: what providers say of themselves is not always true. It tells the
+// net which flush to use. Call it before any link.
 int phi_way_open(struct phi_way *way, const struct phi_config *config, struct phi_report *report,
                  struct phi_device *device, struct phi_net *net, void *memory);
 
 // phi_way_registers: whether memory of this rank is registered, of whatever kind.
 bool phi_way_registers(const struct phi_way *way);
 
-// phi_way_register registers an allocation of this rank's for a link, under an id. It may block.
+// phi_way_register registers an allocation of this rank for a link, under an id. It may block.
 int phi_way_register(const struct phi_way *way, struct phi_link *link, uint32_t id,
                      const struct phi_allocation *allocation);
 
