@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Immediate data of the peer's: what posts, records and credit do where they arrive.
+// Immediate data of the peer's arrives here: posts, records and credit take effect.
 #include "net/arrive.h"
 
 #include "net/flush.h"
 #include "net/post.h"
 #include "net/records.h"
 
-// Whether all parts are in. Those of a message that never became whole are of a former life.
+// is_whole: whether all parts of a post have come. Parts of a former life never become whole.
 static bool is_whole(struct phi_link *link, const struct phi_net_post *post, uint32_t life)
 {
     struct phi_arrival *arrival =
@@ -36,7 +36,7 @@ static void apply(struct phi_link *link, uint32_t immediate)
         return;
     line = link->mirror.lines[post.side] + (size_t)post.line * PHI_LINE_SIZE;
     life = atomic_load_explicit((_Atomic uint32_t *)(line + PHI_LINE_LIFE), memory_order_relaxed);
-    // Of a channel that had the line before: it comes to nothing.
+    // A post for a former channel of the line has no effect.
     if ((life & PHI_LIFE_MASK) != post.life || !is_whole(link, &post, life))
         return;
     if (phi_flush_covers(link, &post)) {
@@ -47,7 +47,7 @@ static void apply(struct phi_link *link, uint32_t immediate)
                                                 .word = post.word});
         return;
     }
-    // Release: who acquires the word sees the data that came with the post or before it.
+    // Release: a reader that acquires the word sees the data that came with the post or before it.
     atomic_store_explicit((_Atomic uint32_t *)line + post.word, 1u << (2 * post.word + post.which),
                           memory_order_release);
 }

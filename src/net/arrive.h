@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Immediate data of the peer's, where it arrives.
+// Immediate data of the peer's takes effect where it arrives.
 #ifndef PHI_NET_ARRIVE_H
 #define PHI_NET_ARRIVE_H
 

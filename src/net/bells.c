@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What streams ask of the net for registered memory (cuda/kernel_args.h, PHI_STEP_BELL): a move, a
+// Streams ask the net for moves of registered memory (cuda/kernel_args.h, PHI_STEP_BELL): a move, a
 // post, or both, in the order in which they rang.
 #include "net/bells.h"
 
@@ -17,7 +17,7 @@ static bool is_ours(const struct phi_lane_params *p, const struct phi_stage_bell
     return bell->size == 0 || (at <= p->local_size && bell->size <= p->local_size - at);
 }
 
-// Begins what the next bell asks for; false: later, or it has failed the link.
+// Begins what the next bell asks for. False: it must wait, or it has failed the link.
 static bool begin_bell(struct phi_lane *lane)
 {
     const uint32_t slot = phi_lane_slot(lane->sent);
@@ -50,8 +50,8 @@ static bool begin_bell(struct phi_lane *lane)
     return true;
 }
 
-// Whether the oldest bell has landed: what it moved is there, and its post is sent. What was read
-// may still have to be made visible.
+// has_landed: whether the oldest bell has landed: its move is delivered, and its post is sent. The
+// bytes that it read may still have to be made visible.
 static bool has_landed(struct phi_lane *lane)
 {
     const uint32_t slot = phi_lane_slot(lane->credited);
@@ -86,7 +86,8 @@ bool phi_bells_go(struct phi_lane *lane, uint32_t rung)
     }
 }
 
-// Whether some of what was rung and has not landed was to be copied. Its slots are not used again.
+// has_copies: whether some bells that were rung and have not landed ask for a copy. Their slots are
+// not used again.
 static bool has_copies(const struct phi_lane *lane, uint32_t rung)
 {
     struct phi_stage_bell bell;
@@ -99,8 +100,8 @@ static bool has_copies(const struct phi_lane *lane, uint32_t rung)
     return false;
 }
 
-// The link has ended, and nothing of it touches memory any more. Who rings later, as graphs do that
-// replay, sees it.
+// The link has ended, and nothing of it touches memory any more. A stream that rings later, as
+// graphs do that replay, sees that.
 void phi_bells_over(struct phi_lane *lane)
 {
     const uint32_t rung = phi_lane_done(lane);

@@ -40,8 +40,8 @@ static void drop_candidate(struct phi_net *net)
     net->nic_count = 0;
 }
 
-// Endpoints of one process that meet over shm of libfabric 2 end it (seen with 2.5). Who asks for
-// that provider has to take it as it is.
+// Endpoints of one process that meet over shm of libfabric 2 end the process (seen with 2.5). A
+// user that asks for that provider has to take it as it is.
 static bool may_probe(const struct phi_net *net)
 {
     return !phi_provider_is_shm(net->nics[0].info) ||
@@ -56,17 +56,17 @@ static void describe(struct phi_net *net)
     net->nic_count = 1;
     net->provider.mr_mode = (uint64_t)info->domain_attr->mr_mode;
     net->provider.part = most < part ? most : part;
-    // Not asked for: it is what a stream of bytes has by itself, and costs others speed. The
-    // provider's word is not enough.
+    // We do not ask for the order of writes: streams of bytes have it anyway, and it costs other
+    // providers speed. The probe looks for it, as the provider's word is not enough.
     net->provider.in_order =
         may_probe(net) &&
         (info->tx_attr->msg_order & info->rx_attr->msg_order & (FI_ORDER_WAW | FI_ORDER_RMA_WAW)) &&
         info->ep_attr->max_order_waw_size >= net->provider.part;
-    // shm of libfabric 1.17 counts the bytes that the peer has taken: of none it never says that
-    // they are, and takes nothing more. Without the flag it says so when the peer is going to find
-    // it.
+    // shm of libfabric 1.17 counts the bytes that the peer has taken. It never says that a write of
+    // no bytes was delivered, and takes nothing more then. Without the flag it says so when the
+    // peer is going to find the write.
     net->provider.told = phi_provider_is_shm(info) ? 0 : FI_DELIVERY_COMPLETE;
-    // A raw key is mapped once for its region, and not for each endpoint.
+    // A raw key is mapped once for its region, not once for each endpoint.
     net->provider.rails = net->provider.mr_mode & FI_MR_RAW ? 1 : (uint32_t)net->config->net_rails;
     net->provider.wire =
         (struct phi_net_wire){.protocol = info->ep_attr->protocol,
@@ -80,8 +80,8 @@ static void describe(struct phi_net *net)
     phi_provider_address(info, net->provider.address);
 }
 
-// shm names endpoints by the process's number, which another domain of this process, or a process
-// of another namespace, has too: a name of its own keeps them apart.
+// shm names endpoints by the process's number. Another domain of this process, or a process of
+// another namespace, has the same number. A name of our own keeps them apart.
 static int name_endpoints(struct fi_info *info)
 {
     char name[64];
@@ -112,10 +112,10 @@ static int open_domain(struct phi_net *net, struct phi_nic *nic, char *why, size
     return lack ? lack : rc;
 }
 
-// One that does not serve takes longest; a machine that is very busy takes a while, too. It is
-// asked again rather than another one, which may have an address that peers cannot reach or do not
-// know: ranks of one job are to choose alike. Each time it gets a domain of its own, and time
-// enough for most.
+// A provider that does not serve takes longest, but on a very busy machine a good one takes a
+// while, too. It is probed again rather than another one: ranks of one job are to choose alike, and
+// another one may have an address that peers cannot reach or do not know. Each try gets a domain of
+// its own, and time enough for most.
 static int probe(struct phi_net *net, char *why, size_t size)
 {
     static const int64_t ms[] = {3000, 9000};
@@ -126,13 +126,13 @@ static int probe(struct phi_net *net, char *why, size_t size)
         rc = open_domain(net, &net->nics[0], why, size);
         if (rc == 0 && may_probe(net))
             rc = phi_net_probe(net, ms[i], why, size);
-        else if (rc == 0 && net->provider.hmem) // its word is not enough for that
+        else if (rc == 0 && net->provider.hmem) // the provider's word is not enough for that
             rc = -EIO;
     }
     return rc;
 }
 
-// Takes the offer over.
+// Takes over the offer.
 static int open_offer(struct phi_net *net, struct fi_info *offer, char *why, size_t size)
 {
     int rc;
@@ -150,7 +150,7 @@ static int open_offer(struct phi_net *net, struct fi_info *offer, char *why, siz
     return rc;
 }
 
-// What all NICs of a net have alike, as its rank says it once.
+// is_like_first: whether a NIC has what its rank says once for all NICs of the net.
 static bool is_like_first(const struct phi_net *net, const struct fi_info *info)
 {
     const struct fi_info *first = net->nics[0].info;
@@ -179,7 +179,7 @@ static int probe_alone(struct phi_net *net, struct phi_nic *nic, char *why, size
     return rc;
 }
 
-// One more for the net's data. Takes the offer over.
+// Adds a NIC for the net's data. Takes over the offer.
 static int add_nic(struct phi_net *net, struct fi_info *offer, char *why, size_t size)
 {
     struct phi_nic nic = {.info = offer};
@@ -208,9 +208,9 @@ static int add_nic(struct phi_net *net, struct fi_info *offer, char *why, size_t
     return 0;
 }
 
-// A candidate is taken when it opens and the probe finds that it does what it says, and another one
-// besides when it is like the first. One that takes memory of devices is opened so; where it does
-// not serve then, without.
+// A candidate is taken when it opens, and the probe finds that it does what it says. Further ones
+// are taken when they are like the first. A provider that takes memory of devices is opened for
+// that; where it does not serve so, without.
 static int try_open(void *opaque, struct fi_info *info, char *why, size_t size)
 {
     struct phi_net *net = opaque;
@@ -247,7 +247,8 @@ static bool same(const struct phi_net_candidate *a, const struct phi_net_candida
     return strcmp(a->provider, b->provider) == 0 && strcmp(a->reason, b->reason) == 0;
 }
 
-// One clause for each provider and reason. What was only too slow is no failure of a call.
+// Writes one clause for each provider and reason. A provider that was only too slow is no failure
+// of a call.
 static void explain(struct phi_report *report, int rc, const struct phi_net_candidate *candidates,
                     size_t n)
 {
@@ -290,7 +291,8 @@ static int find_once(struct phi_net *net)
 
 #define COMES_UP_MS 5000 // the kernel looks at its interfaces every second, if it has the time
 
-// An interface that has just come up is offered a little later, or without its address.
+// libfabric offers an interface that has just come up a little later, or at first without its
+// address.
 static int find(struct phi_net *net)
 {
     const int64_t deadline = phi_deadline(COMES_UP_MS);
@@ -329,8 +331,8 @@ static int make(const struct phi_net_params *params, struct phi_net **out)
     return 0;
 }
 
-// What a provider takes to start, at least: without, libfabric leaves it out, for the rest of the
-// process.
+// A provider takes at least so many descriptors to start. Without them libfabric leaves it out, for
+// the rest of the process.
 enum { DESCRIPTORS = 24 };
 
 static int have_descriptors(struct phi_report *report)
@@ -364,7 +366,7 @@ int phi_net_open(const struct phi_net_params *params, struct phi_net **out)
         phi_net_close(net);
         return rc;
     }
-    // Peers for which the better one serves do not meet this rank.
+    // Peers for which the better provider serves do not meet this rank.
     if (net->provider.missed[0])
         phi_log(net->report, PH_LOG_WARN, "the net goes through %s, and not through %s",
                 net->provider.name, net->provider.missed);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Endpoints over TCP before they are closed. Somebody may be just connecting to one: the peer, or
-// anybody who finds the port. What a provider has accepted points to the endpoint until its first
-// message has come, and is looked at when any endpoint of the domain is polled: a use after free of
-// libfabric's before its pull request 12709. So what listens for an endpoint is shut, and what was
-// accepted and has had no answer, and the provider is let see that: it frees what it holds of them.
-// Where /proc is not to be read none is found, and the hazard is as before.
+// Endpoints over TCP, before they are closed. Somebody may be just connecting to one: the peer, or
+// anybody who finds the port. A connection that the provider has accepted points to the endpoint
+// until its first message has come. The provider looks at it when any endpoint of the domain is
+// polled: a use after free in libfabric before its pull request 12709. So we shut the sockets that
+// listen for an endpoint, and those that were accepted and have had no answer. Then we let the
+// provider see that: it frees what it holds of them. Where /proc cannot be read we find no socket,
+// and the hazard stays.
 //
-// And endpoints while they serve: their sockets are to end with this program, for peers to see
-// that.
+// Endpoints over TCP, while they serve: their sockets must end with this program, so that peers see
+// its end.
 #include "net/ears.h"
 
 #include <dirent.h>
@@ -25,7 +26,7 @@
 #include "base/forked.h"
 #include "net/provider.h"
 
-// The endpoints' names, and their sockets that listen: -1 until they are found.
+// The names of the endpoints, and their listening sockets: -1 until they are found.
 struct ears {
     struct ear {
         struct sockaddr_storage name;
@@ -90,9 +91,9 @@ static bool unanswered(int fd)
            info.tcpi_data_segs_out == 0;
 }
 
-// Returns whether it is one whose end the provider has yet to see. None becomes somebody else's
-// meanwhile: the provider alone closes what has these names, and as it makes progress by our calls
-// alone (FI_PROGRESS_MANUAL), only within these.
+// Returns whether the provider has yet to see the end of this socket. The descriptor stays this
+// socket's meanwhile: the provider alone closes it, and makes progress only within our calls
+// (FI_PROGRESS_MANUAL).
 static bool shut_socket(struct ears *ears, int fd)
 {
     struct ear *ear = ear_of(ears, fd);
@@ -100,7 +101,7 @@ static bool shut_socket(struct ears *ears, int fd)
     if (!ear || fd == ear->fd)
         return false;
     if (listens(fd)) {
-        if (ear->fd < 0) { // also who is not yet accepted goes now
+        if (ear->fd < 0) { // a connection that is not yet accepted goes now, too
             ear->fd = fd;
             shutdown(fd, SHUT_RDWR);
         }
@@ -108,7 +109,7 @@ static bool shut_socket(struct ears *ears, int fd)
     }
     if (!unanswered(fd))
         return false;
-    shutdown(fd, SHUT_RD); // an answer to what came before may still go, and is awaited
+    shutdown(fd, SHUT_RD); // an answer to what came before may still go, and the peer awaits it
     return true;
 }
 
@@ -126,7 +127,8 @@ static bool shut_sockets(struct ears *ears)
     return any;
 }
 
-// Whether a socket is one of the link's: at an endpoint of ours, or connected to one of the peer's.
+// is_of: whether a socket is one of the link's: at an endpoint of ours, or connected to one of the
+// peer's.
 static bool is_of(struct ears *ears, const struct phi_link *link, int fd)
 {
     struct sockaddr_storage name = {0}, theirs;
@@ -147,7 +149,7 @@ static bool is_of(struct ears *ears, const struct phi_link *link, int fd)
     return false;
 }
 
-// With the net's lock: as in shut_socket none becomes somebody else's meanwhile.
+// Called with the net's lock: as in shut_socket, the descriptors stay these sockets'.
 static void guard_sockets(struct phi_link *link)
 {
     DIR *all = opendir("/proc/self/fd");
@@ -179,8 +181,8 @@ void phi_link_guard(struct phi_link *link)
     pthread_mutex_unlock(&link->net->lock);
 }
 
-// Mostly the provider has seen it after the first of so many rounds. rxm answers every 10 ms only,
-// and on a busy machine this thread may not have a core for longer.
+// Mostly the provider has seen it after the first round. rxm answers every 10 ms only, and on a
+// busy machine this thread may not have a core for longer.
 #define SEEN_ROUNDS 4
 #define SEEN_MS     200
 
@@ -191,7 +193,7 @@ void phi_link_deafen(struct phi_link *link)
     struct ears ears = {.n = 0};
     int rounds = 0;
 
-    // Of what has failed to open nothing is accepted: nobody has polled since.
+    // An endpoint that failed to open has accepted nothing: nobody has polled since.
     if (link->names.address_size == 0 || !phi_provider_is_tcp(net->nics[0].info))
         return;
     if (!link->open)
@@ -206,7 +208,7 @@ void phi_link_deafen(struct phi_link *link)
             break;
         }
         for (uint32_t i = 0; i < net->nic_count; i++) {
-            errno = 0; // where a read is at the end it looks here, and for EAGAIN would keep it
+            errno = 0; // where a read is at the end the provider looks here; EAGAIN would keep it
             fi_cq_read(link->ports[i].cq, NULL, 0); // takes nothing
         }
         if (rounds >= SEEN_ROUNDS)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Posts that say that data has come into memory of a device wait here until a flush that began
-// after they came has made it visible: by the driver, on a thread of the net's own, or by a read of
-// the same region through the same endpoints, whatever rail the data came by. One flush of a link
-// is under way at a time and stands for all posts that wait when it begins. What fails, or takes
-// too long, fails the link.
+// Posts that say that data has come into memory of a device wait here, until a flush that began
+// after them has made the data visible. The driver flushes, on a thread of the net's own, or the
+// net reads the same region through the same endpoints, whatever rail the data came by. A link has
+// one flush under way at a time. It stands for all posts that wait when it begins. A flush that
+// fails, or takes too long, fails the link.
 //
-// Messages of the service threads that come behind such a post wait for it, too: a release or a
-// leave is not to be seen before what was sent first.
+// Messages for the service threads that come after such a post wait for it, too: a release or a
+// leave must not be seen before the data that was sent first.
 #include "net/flush.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@
 
 #define FLUSH_MS 5000
 #define CLOSE_S  1
-// At most one post of each word can be on its way; a peer that sends more is not waited for.
+// At most one post of each word can be on its way. We do not wait for a peer that sends more.
 enum { HELD_MAX = 1 << 16 };
 
 // ---- the thread that calls the driver
@@ -57,7 +57,7 @@ static void *flusher_main(void *opaque)
         int rc = f->how.call(f->how.opaque);
         if (rc)
             atomic_store(&f->failed, rc);
-        // Release: pairs with the acquire of who polls.
+        // Release: pairs with the acquire of the thread that polls.
         atomic_store_explicit(&f->done, asked, memory_order_release);
         pthread_mutex_lock(&f->lock);
         if (!f->stop) // else nobody is there any more
@@ -139,13 +139,13 @@ int phi_flush_open(struct phi_link *link)
     return flushes(link->net) && !link->flush.regions ? -FI_ENOMEM : 0;
 }
 
-// Id of a line's region and 1.
+// Returns a line's entry: the id of its region, plus 1.
 static uint32_t region_of(const struct phi_link *link, uint32_t line)
 {
     return link->flush.regions ? link->flush.regions[line] : PHI_HOST_MEMORY + 1;
 }
 
-// Data comes with the posts of the peer's direction that say so. The peer may be done with an
+// Only posts of the peer's direction that say so come with data. The peer may be done with an
 // exchange before this rank, and post to a line of which nothing is known here.
 bool phi_flush_covers(const struct phi_link *link, const struct phi_net_post *post)
 {
@@ -155,13 +155,13 @@ bool phi_flush_covers(const struct phi_link *link, const struct phi_net_post *po
            region_of(link, post->line) != PHI_HOST_MEMORY + 1;
 }
 
-// The driver flushes whatever there is; a read needs the region.
+// The driver can flush at any time. A read needs the region.
 static bool may_start(const struct phi_link *link, const struct phi_held *held)
 {
     return link->net->flusher || region_of(link, held->line) != 0;
 }
 
-// Those that may be flushed come first: the words of a line take turns, so there is no order.
+// Puts posts that may be flushed first. They need no order: the words of a line take turns.
 static size_t find_ready(struct phi_link *link)
 {
     struct phi_link_flush *flush = &link->flush;
@@ -193,7 +193,7 @@ static void start(struct phi_link *link)
         flush->asked = ask(link->net->flusher);
         return;
     }
-    // Of one region at a time.
+    // A read flushes one region at a time.
     region = region_of(link, flush->held[0].line);
     for (flush->covered = 1;
          flush->covered < ready && region_of(link, flush->held[flush->covered].line) == region;)
@@ -205,7 +205,7 @@ static void start(struct phi_link *link)
         phi_link_fail(link, -EIO, "a region that is to be flushed cannot be read");
 }
 
-// The line may be another channel's by now: then the post comes to nothing.
+// The line may be another channel's by now. Then the post has no effect.
 static void show(struct phi_link *link, const struct phi_held *held)
 {
     char *line = link->mirror.lines[held->side] + (size_t)held->line * PHI_LINE_SIZE;
@@ -214,13 +214,13 @@ static void show(struct phi_link *link, const struct phi_held *held)
         *held->flushing = false;
     else if (atomic_load_explicit((_Atomic uint32_t *)(line + PHI_LINE_LIFE),
                                   memory_order_relaxed) == held->life)
-        // Release: who acquires the word sees the data that was flushed.
+        // Release: a reader that acquires the word sees the data that was flushed.
         atomic_store_explicit((_Atomic uint32_t *)line + held->word, held->value,
                               memory_order_release);
 }
 
-// Posts that came before it was known that their line is of host memory wait for nothing; those of
-// a flush that is under way show with it.
+// Posts may come before it is known that their line is of host memory. These wait for nothing.
+// Posts of a flush that is under way show with it.
 static void show_line(struct phi_link *link, uint32_t line)
 {
     struct phi_link_flush *flush = &link->flush;
@@ -273,7 +273,8 @@ bool phi_flush_lane(struct phi_link *link, uint32_t line, bool *flushing)
 
 // ---- reads
 
-// From the region's first byte: what the endpoint has brought before is in memory when it comes.
+// The read is of the region's first byte. When it comes, all that the endpoint has brought before
+// is in memory.
 static ssize_t read_self(struct phi_link *link, uint32_t i)
 {
     const struct phi_rail *rail = &link->rails.list[i];
@@ -293,14 +294,14 @@ static ssize_t read_self(struct phi_link *link, uint32_t i)
     return fi_readmsg(rail->ep, &message, FI_COMPLETION);
 }
 
-// Nothing has come over a rail that was given up and whose peer has not greeted: it may be of a NIC
-// that is out, and what it has taken may never end.
+// is_out: whether a rail was given up and its peer has not greeted. Nothing has come over it. Its
+// NIC may be dead, and an operation that it has taken may never end.
 static bool is_out(const struct phi_rail *rail)
 {
     return rail->given_up && !rail->heard;
 }
 
-// Each rail is tried again until it takes its own.
+// Each rail is tried again until it takes its read.
 static void read_rails(struct phi_link *link)
 {
     struct phi_link_flush *flush = &link->flush;
@@ -347,8 +348,8 @@ static bool is_over(struct phi_link *link)
               : is_read(link));
 }
 
-// Whether the oldest message came behind a post that still waits. For what may not be flushed yet
-// it does not wait: the message may be what it takes.
+// is_behind: whether the oldest message came after a post that still waits. It does not wait for
+// posts that may not be flushed yet: these may wait for the message.
 static bool is_behind(const struct phi_link *link)
 {
     const struct phi_link_flush *flush = &link->flush;

@@ -23,7 +23,7 @@ static bool is_same(const struct sockaddr *a, const struct sockaddr *b)
                   &((const struct sockaddr_in6 *)b)->sin6_addr, sizeof(struct in6_addr)) == 0;
 }
 
-// name_of: the interface that has the address, or "".
+// name_of returns the interface that has the address, or "".
 static const char *name_of(const struct ifaddrs *all, const struct sockaddr *address)
 {
     for (const struct ifaddrs *at = all; at; at = at->ifa_next)
@@ -32,8 +32,8 @@ static const char *name_of(const struct ifaddrs *all, const struct sockaddr *add
     return "";
 }
 
-// find_route: through which interface what has no route of its own goes. The kernel is asked by a
-// connection of datagrams to an address that nobody has (RFC 5737, RFC 3849): nothing is sent.
+// find_route finds the interface of the default route. We ask the kernel by a datagram socket that
+// we connect to an address that nobody has (RFC 5737, RFC 3849): nothing is sent.
 static void find_route(const struct ifaddrs *all, int family, char name[IF_NAMESIZE])
 {
     struct sockaddr_storage to = {.ss_family = (sa_family_t)family}, own;
@@ -74,7 +74,7 @@ void phi_interfaces_fini(struct phi_interfaces *interfaces)
     interfaces->all = NULL;
 }
 
-// is_inside asks for the driver: sysfs shows the interfaces of the namespace that it was mounted
+// is_inside asks for the driver, as sysfs shows the interfaces of the namespace that it was mounted
 // in.
 static bool is_inside(const char *name)
 {

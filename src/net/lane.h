@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A lane as its proxy sees it: of records through slots (records.c), or of bells (bells.c).
+// A lane as its proxy sees it: for records through slots (records.c), or for bells (bells.c).
 #ifndef PHI_NET_LANE_H
 #define PHI_NET_LANE_H
 
@@ -38,7 +38,7 @@ struct phi_lane {
     _Atomic uint32_t awaiting; // kicked, or active
 };
 
-// What has come for a lane, also before it is open here.
+// Arrivals for a lane, also before the lane is open here.
 struct phi_arrivals {
     struct phi_lane *lane;
     uint32_t arrived;
@@ -46,7 +46,7 @@ struct phi_arrivals {
     uint8_t life;
 };
 
-// Of the record that comes behind so many.
+// phi_lane_slot returns the slot of the record that comes after so many.
 static inline uint32_t phi_lane_slot(uint32_t before)
 {
     return before & (PHI_STAGE_SLOTS - 1);
@@ -59,8 +59,8 @@ static inline void phi_lane_publish(struct phi_lane *lane, uint32_t reach)
     __atomic_store_n(&lane->params.control->reach, reach, __ATOMIC_RELEASE);
 }
 
-// What all blocks have done. The acquires pair with their releases: the slots' bytes are there, or
-// are not needed any more.
+// phi_lane_done returns how far all blocks are. The acquires pair with their releases: the bytes of
+// the slots are there, or are not needed any more.
 static inline uint32_t phi_lane_done(const struct phi_lane *lane)
 {
     const uint32_t *done = lane->params.control->done;

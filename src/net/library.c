@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// The oldest whose providers were tried.
+// The oldest version whose providers were tried.
 #define OLDEST FI_VERSION(1, 17)
 
 struct entry {
@@ -23,13 +23,13 @@ static const struct entry entries[] = {
 #undef ENTRY
 };
 
-// For the life of the process, so not from the heap. Guarded by load_lock; they never change once
-// set.
+// The table lives as long as the process, so it is not on the heap. load_lock guards it. It never
+// changes once it is set.
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct phi_libfabric loaded;
 static char loaded_name[PATH_MAX]; // "": none
 
-// dlsym gives each function in its newest version, and all of them of one: they belong together.
+// dlsym finds each function in its newest version. All are of one library: they belong together.
 static const char *fill_table(void *handle, struct phi_libfabric *library)
 {
     for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {

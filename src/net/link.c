@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A link: its life, and what is asked of it. What completes on it: port.c.
+// A link: its life, and the calls on it. port.c takes its completions.
 #include "net/link.h"
 
 #include <errno.h>
@@ -21,7 +21,8 @@
 
 // ---- its end
 
-// Those of data; where the link has ended also the one of messages, and then what all are bound to.
+// Closes the endpoints of data. When the link has ended it closes also the endpoint of messages,
+// and then what all are bound to.
 static void close_rails(struct phi_link *link)
 {
     phi_link_deafen(link);
@@ -33,8 +34,8 @@ static void close_rails(struct phi_link *link)
     phi_ports_close(link);
 }
 
-// Regions before the endpoint that they are bound to, and keys behind it: what is under way names
-// them. When a move has failed nothing touches its memory any more.
+// Regions are closed before the endpoint that they are bound to, and keys after it: operations
+// under way name them. When a move has failed nothing touches its memory any more.
 static void stop(struct phi_link *link)
 {
     link->carries = link->hold.any = false;
@@ -56,8 +57,8 @@ void phi_link_shut(struct phi_link *link)
     stop(link);
 }
 
-// Ends a link that has failed. Last phi_link_lost says so: who knows of the end may write where the
-// peer was reading.
+// Ends a link that has failed. phi_link_lost says so last: a caller that knows of the end may write
+// where the peer was reading.
 static void end_failed(struct phi_link *link)
 {
     if (!link->failing.code)
@@ -72,7 +73,7 @@ static void end_failed(struct phi_link *link)
 
 // ---- polling
 
-// What could not be posted yet, and what is to be staged. Returns whether of this something went.
+// Sends data that could not be posted before, and staged records. Returns whether something went.
 static bool send_data(struct phi_link *link)
 {
     if (link->hold.any && link->carries)
@@ -357,8 +358,8 @@ int phi_link_lost(const struct phi_link *link, char *text, size_t size)
     return code;
 }
 
-// key: what is to be sent takes the place of the newest thing that waits where that is alike in so
-// many bytes; 0: never. So what is said again and again to a peer that is cut off takes no more
+// key: the new entry takes the place of the newest one, where that waits and the first `key` bytes
+// of both are equal; 0: never. So messages that are repeated to a peer that is cut off take no more
 // room.
 static int add(struct phi_link *link, uint32_t kind, const void *bytes, uint32_t size, size_t key)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The log of what a link has to send, and of what came.
+// The queues of messages and stores: those to send, and those that came.
 #include "net/log.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The log of what a link has to send, and of what came.
+// The queues of messages and stores: those to send, and those that came.
 #ifndef PHI_NET_LOG_H
 #define PHI_NET_LOG_H
 
@@ -14,10 +14,10 @@ struct phi_log_buffer {
 };
 
 int phi_log_add(struct phi_log_buffer *log, uint32_t kind, const void *bytes, uint32_t size);
-// phi_log_peek returns the oldest entry's bytes, or NULL; drop takes it out.
+// phi_log_peek returns the oldest entry's bytes, or NULL. phi_log_drop takes it out.
 const void *phi_log_peek(const struct phi_log_buffer *log, uint32_t *kind, uint32_t *size);
-// phi_log_newest returns the newest entry's bytes where it is of the kind and size, and its first
-// `key` bytes are these; else NULL.
+// phi_log_newest returns the newest entry's bytes where it has this kind and size and begins with
+// these `key` bytes, else NULL.
 void *phi_log_newest(const struct phi_log_buffer *log, uint32_t kind, uint32_t size,
                      const void *bytes, size_t key);
 void phi_log_drop(struct phi_log_buffer *log);

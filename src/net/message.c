@@ -10,7 +10,8 @@
 
 // ---- sending
 
-// Fills a frame with the oldest entry, and the stores that follow one; returns how many.
+// Fills a frame with the oldest entry. If that is a store, also with the stores after it. Returns
+// how many entries.
 static uint32_t fill_frame(const struct phi_link *link, uint8_t *frame, size_t *size)
 {
     struct phi_frame_header header = {.token = link->names.peers_token, .posts = link->counts.sent};
@@ -98,7 +99,7 @@ int phi_message_await(struct phi_link *link, int i)
                         &link->ops.receives[i]);
 }
 
-// Everything from the peer is checked: an offset outside is as good as no store.
+// Everything from the peer is checked: a store at an offset outside has no effect.
 static void apply_store(struct phi_link *link, const struct phi_store *store)
 {
     const struct phi_mirror *mirror = &link->mirror;
@@ -106,7 +107,7 @@ static void apply_store(struct phi_link *link, const struct phi_store *store)
 
     if (store->offset % store->size || store->offset > mirror->stores_size - store->size)
         return;
-    // In the order of the log; release: what came before is seen by who acquires this.
+    // Applied in the order of the log. Release: a reader that acquires this sees what came before.
     if (store->size == 4)
         atomic_store((_Atomic uint32_t *)at, (uint32_t)store->value);
     else
@@ -126,7 +127,7 @@ static void apply_stores(struct phi_link *link, const uint8_t *bytes, size_t siz
         phi_wake_ring(link->net->provider.store_ring);
 }
 
-// Of somebody else, and no reason to end the link.
+// The frame is from somebody else. That is no reason to end the link.
 static void drop_frame(struct phi_link *link)
 {
     if (!link->names.disturbed)

@@ -5,8 +5,8 @@
 
 #include "net/state.h"
 
-// Frames of the wire: a header, then its bytes. Between libraries of one version of this layout
-// only: the two ends compare PHI_HELLO_VERSION before they connect.
+// Frames on the wire: a header, then bytes. Both ends must have the same version of this layout:
+// they compare PHI_HELLO_VERSION before they connect.
 enum phi_frame { PHI_FRAME_STORES = 1, PHI_FRAME_MESSAGE = 2, PHI_FRAME_BYE = 3 };
 struct phi_frame_header {
     uint64_t token; // of the receiving end

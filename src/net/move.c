@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Moves: the data path. A move goes in parts, which are under way together, on any rail, and arrive
-// in any order: each of the last ones carries the move's post, which counts at the peer when it has
-// come with all of them. The parts before those, if there are so many, are delivered first, and so
-// are the moves that it is behind.
+// Moves are the data path. A move goes in parts, which are under way together, on any rail, and
+// arrive in any order. Each of the last parts carries the move's post, which counts at the peer
+// when it has come with all of them. If there are more parts, the ones before are delivered first.
+// So are the moves before this one that its post covers, too.
 #include "net/move.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ enum {
 
 static void set_state(struct phi_move *move, enum phi_move_state state)
 {
-    // Release: what the move has brought is seen by who reads the state.
+    // Release: a reader of the state sees the bytes that the move has brought.
     atomic_store_explicit(&move->state, state, memory_order_release);
 }
 
@@ -60,8 +60,8 @@ static void plan(struct phi_move *move, const struct phi_link *link)
 
 // ---- posting them
 
-// Small sizes and whole pages may leave nothing for the last ones, which go all the same: the peer
-// counts them.
+// Small sizes and whole pages may leave no bytes for the last parts. These go all the same: the
+// peer counts them.
 static ssize_t post_part(struct phi_link *link, struct phi_move *move, struct phi_net_op *op)
 {
     const size_t begin = (size_t)move->posted * move->part;
@@ -91,8 +91,9 @@ static ssize_t post_part(struct phi_link *link, struct phi_move *move, struct ph
     return rc;
 }
 
-// Whether one that the move's post tells of may still come after it. A link's moves are listed as
-// they were started, until they are delivered.
+// is_awaited: whether a move before this one may still be under way when this one's post is
+// delivered, though the post covers it. A link lists its moves in the order in which they were
+// started, until they are delivered.
 static bool is_awaited(const struct phi_link *link, const struct phi_move *move)
 {
     for (const struct phi_move *other = link->moves.first; other != move; other = other->next)
@@ -107,7 +108,7 @@ static bool has_to_wait(const struct phi_link *link, const struct phi_move *move
     return move->behind && move->posted == 0 && is_awaited(link, move);
 }
 
-// The peer does not know of the parts that carry nothing: they are delivered before the others go.
+// The peer does not know of parts that carry no post. These are delivered before the others go.
 static bool may_go(const struct phi_link *link, const struct phi_move *move)
 {
     const uint32_t before = move->parts - move->counted;
@@ -160,8 +161,8 @@ int phi_move_start(struct phi_move *move)
     return rc;
 }
 
-// Moves are posted in the order in which they were started, over the one rail in that order. How
-// the provider comes to memory of a device nobody has looked at.
+// Moves are posted in the order in which they were started, and over one rail they keep it. Nobody
+// has looked at how the provider gets to memory of a device.
 bool phi_route_in_order(const struct phi_route *route)
 {
     return route->link->net->provider.in_order && route->link->rails.used == 1 && !route->to_device;
@@ -180,7 +181,7 @@ static void unlink_move(struct phi_link *link, struct phi_move *move)
         link->moves.end = at;
 }
 
-// Whether one of a route may have waited for another that is over.
+// has_waited: whether a move of a route may have waited for another one that is over.
 static bool has_waited(const struct phi_link *link, const struct phi_route *route)
 {
     for (const struct phi_move *move = link->moves.first; move; move = move->next)

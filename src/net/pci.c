@@ -7,7 +7,7 @@
 
 enum { PATH_ROOM = 1024 }; // one of PATH_MAX is half of a small stack
 
-// The folder of a device, whose path goes through all bridges above it:
+// Finds the folder of a device. Its path goes through all bridges above the device:
 // .../devices/pci0000:00/0000:00:01.0/0000:01:00.0
 static bool find(const char *sysfs, const char *device, char path[PATH_ROOM])
 {
@@ -44,7 +44,7 @@ static int count(const char *path)
     return n;
 }
 
-// How much of both is the same, up to a whole name.
+// common returns how many characters both begin with, up to a whole name.
 static size_t common(const char *a, const char *b)
 {
     size_t same = 0, i = 0;

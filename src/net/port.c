@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ports: what a link has of each NIC, and what completes there.
+// Ports: a link has one for each NIC. Completions are taken here.
 #include "net/port.h"
 
 #include <poll.h>
@@ -24,10 +24,10 @@ static void completed(struct phi_link *link, const struct fi_cq_data_entry *entr
 {
     struct phi_net_op *op = entry->op_context;
 
-    // What is left of data comes to nothing, and its lane may be no more.
+    // The remaining data has no effect, and its lane may be gone.
     if (!link->carries && !is_of_messages(link, op))
         return;
-    // Of what comes from the peer some providers say no more than this flag.
+    // Some providers set no other flag for what comes from the peer.
     if (entry->flags & FI_REMOTE_CQ_DATA) {
         phi_posts_arrive(link, entry->data);
         return;
@@ -65,8 +65,8 @@ static void completed(struct phi_link *link, const struct fi_cq_data_entry *entr
     }
 }
 
-// A message that does not fit where the peer's do is somebody else's, and no error of the link: a
-// process that has ended may have had the endpoint's port, and its peers not know that yet.
+// A message that does not fit into the buffer is from somebody else, and is no error of the link. A
+// process that has ended may have had the endpoint's port, and its peers may not know that yet.
 static bool is_too_long(const struct fi_cq_err_entry *error)
 {
     const struct phi_net_op *op = error->op_context;
@@ -84,10 +84,10 @@ static void drop_long(struct phi_link *link, struct phi_net_op *op)
         phi_link_received(link, (uint32_t)(op - link->ops.receives), PHI_NET_MESSAGE_MAX + 1);
 }
 
-// What an error does. A rail without which the link goes on is given up; of data, the peer may be
-// about to say why; any other one is kept, the first of them, and fails the link (phi_ports_check).
-// An error of no operation is of data: of what the peer writes, or of what a provider answers to
-// that. What receives messages would fail as well.
+// failed handles an error. A rail that the link can do without is given up. After an error of data,
+// the peer may be about to say why. The first of all other errors is kept, and fails the link
+// (phi_ports_check). An error that names no operation is of data: of a write of the peer, or of a
+// provider's answer to one. An error of the endpoint of messages would show in a receive, too.
 static void failed(struct phi_link *link, struct phi_port *port,
                    const struct fi_cq_err_entry *error)
 {
@@ -97,7 +97,7 @@ static void failed(struct phi_link *link, struct phi_port *port,
     bool of_data;
 
     of_data = !error->op_context || !is_of_messages(link, error->op_context);
-    if (of_data && !link->carries) // of an endpoint that is closed
+    if (of_data && !link->carries) // the endpoint is closed
         return;
     if (is_too_long(error)) {
         drop_long(link, error->op_context);
@@ -105,7 +105,7 @@ static void failed(struct phi_link *link, struct phi_port *port,
     }
     if (error->prov_errno)
         text = fi_cq_strerror(port->cq, error->prov_errno, error->err_data, NULL, 0);
-    // err is positive by the book, and negative of some providers.
+    // The manual says that err is positive; with some providers it is negative.
     snprintf(why, sizeof(why), "%s%s%s%s",
              link->net->library->fi_strerror(error->err < 0 ? -error->err : error->err),
              text ? " (" : "", text ? text : "", text ? ")" : "");
@@ -120,7 +120,7 @@ static void failed(struct phi_link *link, struct phi_port *port,
     memcpy(port->why, why, sizeof(why));
 }
 
-// Takes an error out of a queue; false: there was none after all.
+// Takes an error out of a queue. False: there was none after all.
 static bool read_error(struct phi_link *link, struct phi_port *port)
 {
     struct fi_cq_err_entry error = {0};
@@ -133,7 +133,7 @@ static bool read_error(struct phi_link *link, struct phi_port *port)
 
 enum { BATCH = 16, BATCHES = 4, QUEUE = 1024 };
 
-// Returns whether something was there: of an error, behind it there may be more.
+// Returns whether something was there. After an error there may be more.
 static bool take_entries(struct phi_link *link, struct phi_port *port,
                          const struct fi_cq_data_entry *entries, ssize_t n)
 {
@@ -146,8 +146,8 @@ static bool take_entries(struct phi_link *link, struct phi_port *port,
     return n > 0 || (n == -FI_EAVAIL && read_error(link, port));
 }
 
-// Messages come over the first NIC, and may speak of posts that were delivered before over others:
-// after messages were read, and before they are taken, all is taken that the others have.
+// Messages come over the first NIC. They may speak of posts that were delivered before over other
+// NICs. So after messages were read, and before they are taken, all that the others have is taken.
 static bool drain_others(struct phi_link *link)
 {
     struct fi_cq_data_entry entries[BATCH];
@@ -157,7 +157,7 @@ static bool drain_others(struct phi_link *link)
         struct phi_port *port = &link->ports[i];
         ssize_t n = 1;
 
-        // Some providers give one at a time.
+        // Some providers give one entry at a time.
         for (int j = 0; j < QUEUE && (n > 0 || n == -FI_EAVAIL) && link->open; j++) {
             n = fi_cq_read(port->cq, entries, BATCH);
             any = take_entries(link, port, entries, n) || any;
@@ -166,7 +166,7 @@ static bool drain_others(struct phi_link *link)
     return any;
 }
 
-// The first port's. Returns whether there was something anywhere.
+// Takes entries of the first port. Returns whether there was something at any port.
 static bool take_first(struct phi_link *link, const struct fi_cq_data_entry *entries, ssize_t n)
 {
     const bool any = drain_others(link);
@@ -197,7 +197,7 @@ static void check_doubt(struct phi_link *link)
 }
 
 // An error fails the link. A peer that leaves says so over the first NIC before it closes its
-// endpoints on all: what has come there is taken first.
+// endpoints on all. So what has come there is taken first.
 void phi_ports_check(struct phi_link *link)
 {
     for (uint32_t i = 0; i < link->net->nic_count && link->open; i++) {
@@ -242,7 +242,7 @@ bool phi_ports_calm(struct phi_link *link)
 static int open_queue(struct phi_port *port, const struct phi_nic *nic)
 {
     struct fi_cq_attr attr = {.size = QUEUE, .format = FI_CQ_FORMAT_DATA, .wait_obj = FI_WAIT_FD};
-    bool sleeps = !phi_provider_is_shm(nic->info); // there a wait object was seen to hang
+    bool sleeps = !phi_provider_is_shm(nic->info); // a wait object of shm was seen to hang
     int rc = sleeps ? fi_cq_open(nic->domain, &attr, &port->cq, NULL) : -FI_ENOSYS;
 
     port->fd = -1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Posts: how they are written into immediate data, and how they go out.
+// Posts: how they are written as immediate data, and how they go out.
 #include "net/post.h"
 
 #include "base/clock.h"
@@ -39,8 +39,8 @@ bool phi_net_post_decode(uint32_t immediate, struct phi_net_post *post)
 
 // ---- going out
 
-// A post that is held goes along with another one, but with nothing of a staged lane, which may be
-// over before it is delivered: posts are delivered when their operations are over.
+// takes_along: whether an operation takes the held post along. One of a staged lane does not: posts
+// are delivered when their operations are over, and it may be over before it is delivered.
 static bool takes_along(const struct phi_link *link, const struct phi_rma *rma)
 {
     return link->hold.any && rma->route != &link->staging.route;
@@ -107,13 +107,13 @@ ssize_t phi_rail_post(struct phi_link *link, const struct phi_rma *rma, struct p
         link->hold.any = link->hold.any && !takes_along(link, rma);
         link->counts.sent++;
     }
-    // Where something is on its way there is a connection, and soon room.
+    // An operation under way shows that there is a connection. Soon there is room.
     if (rc == 0)
         phi_was_taken(&link->patience.data);
     else if (link->ops.flying == 0 && link->ops.posting == 0) {
         phi_was_refused(&link->patience.data);
-        // It was connected once: data goes before the own greeting is delivered where the peer has
-        // connected.
+        // It was connected once. Where the peer has connected, data goes before the own greeting is
+        // delivered.
         if (link->net->provider.told && (link->rails.list[0].ready || link->ops.numbered > 0) &&
             phi_now() - link->patience.data.refused > PHI_STALL_MS * PHI_MS)
             phi_link_doubt(link, phi_stall);
@@ -124,7 +124,8 @@ ssize_t phi_rail_post(struct phi_link *link, const struct phi_rma *rma, struct p
     return -FI_EAGAIN;
 }
 
-// Without data; the lock is held. Who holds a post sends it before another one of 4 bytes.
+// Sends a post without data. The lock is held. A caller that holds a post sends that one before
+// another of 4 bytes.
 ssize_t phi_post_send(struct phi_link *link, const struct phi_route *route, uint32_t immediate)
 {
     const struct phi_rma rma = {.route = route, .tells = true, .immediate = immediate};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The probe of a domain. What a provider says of itself is not always so, hence two links in this
-// process do once what every link is for, before any peer relies on it.
+// The probe of a domain. A provider does not always do what it says. So two links in this process
+// do once all that links do, before any peer relies on it.
 #include "net/probe.h"
 
 #include <errno.h>
@@ -14,10 +14,11 @@
 
 enum { WORDS = 64, BYTES = WORDS * 8 };
 
-// Of the order of writes: so many in a round, each from one word further on.
+// The probe of the order of writes: so many writes in a round, each beginning one word after the
+// one before.
 enum { WRITES = 16, ROUNDS = 4 };
 
-// Providers send small, middling and large ones in different ways.
+// Providers send small, middle and large writes in different ways.
 enum { ORDER_MOST = 64 << 10, ORDER_WORDS = ORDER_MOST / 8 + WRITES };
 static const size_t order_sizes[] = {8, 512, 4 << 10, 16 << 10, ORDER_MOST};
 
@@ -114,7 +115,7 @@ static int post(struct probe *p, uint32_t immediate)
     return rc;
 }
 
-// Until all posts of end 0 are told to be delivered.
+// Waits until all posts of end 0 are told to be delivered.
 static bool await_posts(struct probe *p)
 {
     struct phi_link *link = p->ends[0].link;
@@ -152,7 +153,7 @@ static bool is_ready(struct probe *p)
 
 #define CONNECT_MS 1000
 
-// Until data may go over all rails.
+// Waits until data may go over all rails.
 static bool await_rails(struct probe *p)
 {
     const int64_t deadline = phi_deadline(CONNECT_MS);
@@ -176,7 +177,7 @@ static const char *begin(struct probe *p)
     return NULL;
 }
 
-// Before a round over a rail: forgets what a post has said.
+// Called before a round over a rail: forgets posts that have come.
 static void begin_round(struct probe *p, uint32_t rail)
 {
     phi_net_lock(p->net);
@@ -190,7 +191,7 @@ static size_t order_size(int round, int i)
     return order_sizes[(size_t)(3 * i + round) % (sizeof(order_sizes) / sizeof(order_sizes[0]))];
 }
 
-// Whether each word is that of the last write that has it.
+// last_ones_stay: whether each word has the value of the last write to it.
 static bool last_ones_stay(const struct probe *p, int round)
 {
     size_t known = 0;
@@ -202,7 +203,7 @@ static bool last_ones_stay(const struct probe *p, int round)
     return true;
 }
 
-// One round: writes of the same bytes, all under way together. *kept: each byte is of the last one.
+// One round: writes to the same bytes, all under way together. *kept: each byte is of the last one.
 static int overwrite(struct probe *p, int round, bool *kept)
 {
     struct end *a = &p->ends[0];
@@ -222,8 +223,8 @@ static int overwrite(struct probe *p, int round, bool *kept)
     return rc;
 }
 
-// What a provider says of the order of writes is taken for true as long as none is seen that breaks
-// it.
+// A provider that says that it keeps the order of writes is believed, as long as we see no write
+// that breaks it.
 static const char *watch_order(struct probe *p)
 {
     for (int i = 0; i < ROUNDS && p->net->provider.in_order; i++) {

@@ -5,8 +5,9 @@
 
 #include "net/net.h"
 
-// phi_net_probe: whether what the domain promises is so: writes, reads, immediate data, messages.
-// Takes the lock. -ETIMEDOUT: not within so many ms; -EIO: it is not so.
+// phi_net_probe: whether the domain does what it promises: writes, reads, immediate data, messages.
+// It takes the lock.
+//   ETIMEDOUT: not within so many ms. -EIO: it does not.
 int phi_net_probe(struct phi_net *net, int64_t ms, char *why, size_t size);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Progress of a net: whoever waits for it polls it, and where nobody does, its own thread, the
-// proxy.
+// Progress of a net: a thread that waits for it polls it. Where none does, its own thread, the
+// proxy, does.
 #include "net/progress.h"
 
 #include <poll.h>
@@ -57,7 +57,7 @@ bool phi_route_poll(const struct phi_route *route)
 
 #define CALM_NS (5 * INT64_C(1000000)) // so long nothing has come
 
-// Adds what to sleep on to `fds`; false: a port has no descriptor, or none to trust: where an
+// Adds the link's descriptors to `fds`. False: a port has no descriptor, or none to trust: where an
 // endpoint was closed before its queue, rxm of libfabric 1.17 still asks it. *ready: there is
 // something already, or may be.
 static bool sleep_fds(const struct phi_link *link, struct pollfd *fds, int *n, bool *ready)
@@ -88,7 +88,7 @@ bool phi_route_nap(const struct phi_route *route, int64_t ns)
 
     if (!phi_net_trylock(link->net))
         return false;
-    // The descriptor may say so for ever, as it does to the proxy.
+    // The descriptor may be ready for ever, as it may be for the proxy.
     if (phi_now() - link->came > CALM_NS)
         phi_link_calm(link);
     sleeps = link->carries && sleep_fds(link, fds, &n, &ready);
@@ -131,7 +131,8 @@ enum {
     SLEEP_BLIND_MS = 1, // where a link has none
 };
 
-// fds: what to sleep on. Returns how many, or -1 where something is there already, or may be.
+// fds: the descriptors to sleep on. Returns how many, or -1 where something is there already, or
+// may be.
 static int prepare_sleep(struct phi_net *net, struct pollfd *fds, int *timeout)
 {
     int n = 0;
@@ -157,15 +158,15 @@ static int prepare_sleep(struct phi_net *net, struct pollfd *fds, int *timeout)
 }
 
 // Sleeps for SLEEP_BLIND_MS where `blind`, else until the provider says that there may be
-// something; returns whether it says so.
+// something. Returns whether it says so.
 static bool sleep_on(struct phi_net *net, bool blind)
 {
     struct pollfd fds[SLEEP_FDS + 1];
     int timeout = SLEEP_BLIND_MS, n = 0, ready;
 
-    // Who kicks looks at this after it has left its lane: one of the two sees the other. The kicked
-    // before the lanes: what another thread has taken from there is among these when the lock is
-    // free.
+    // A thread that kicks reads `asleep` after it has added its lane. One of the two sees the
+    // other. We look at the kicked before the lanes: when the lock is free, lanes that another
+    // thread has taken from the kicked are among the active ones.
     atomic_store(&net->proxy.asleep, 1);
     if (atomic_load(&net->proxy.kicked)) {
         atomic_store(&net->proxy.asleep, 0);
@@ -187,7 +188,8 @@ static bool sleep_on(struct phi_net *net, bool blind)
     return ready > (fds[n].revents != 0);
 }
 
-// Where a descriptor stays ready with nothing to take: one link at a time, since it holds the lock.
+// A descriptor may stay ready with nothing to take. This looks at one link at a time, since it
+// holds the lock.
 static bool calm(struct phi_net *net)
 {
     bool calmed = false;
@@ -201,8 +203,8 @@ static bool calm(struct phi_net *net)
 
 // While another thread polls, the proxy only looks in every millisecond. Else it polls as long as a
 // blocking call would spin after something came, and then sleeps on the provider's descriptors.
-// Those of a connection that is gone may be ready for ever, with nothing to take: then, too, it
-// only looks in.
+// Descriptors of a connection that is gone may be ready for ever, with nothing to take. Then, too,
+// it only looks in.
 static void *proxy_main(void *opaque)
 {
     struct phi_net *net = opaque;
@@ -210,8 +212,8 @@ static void *proxy_main(void *opaque)
     uint64_t seen = 0;
     bool ready = false;
 
-    // Else the kernel makes each pause of phi_staging_rest longer by 50 us, in which a peer's
-    // record waits in its socket.
+    // Else the kernel makes each pause of phi_staging_rest longer by 50 us, while a peer's record
+    // waits in its socket.
     prctl(PR_SET_TIMERSLACK, 1000);
     while (!atomic_load(&net->proxy.stop)) {
         uint64_t polls = atomic_load_explicit(&net->proxy.polls, memory_order_relaxed);
@@ -238,8 +240,8 @@ static void *proxy_main(void *opaque)
     return NULL;
 }
 
-// To those of the CPUs that this process may use that are near the NIC: what it writes for the
-// proxy then comes into their caches. Where there are none the proxy goes where the others go.
+// The proxy goes to those of this process's CPUs that are near the NIC: what the NIC writes for it
+// comes into their caches. Where there are none it runs where other threads do.
 static void pin_proxy(struct phi_net *net)
 {
     char device[PHI_PCI_NAME];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which provider: all that libfabric offers, in our order of preference, with the reasons against
-// those that cannot serve.
+// The choice of the provider: all that libfabric offers, in our order of preference, with the
+// reasons against those that cannot serve.
 #include "net/provider.h"
 
 #include <arpa/inet.h>
@@ -15,7 +15,7 @@
 
 #include "net/interface.h"
 
-// Best first. `asked`: only where the configuration names it.
+// Best first. `asked`: only if the configuration names it.
 struct preference {
     const char *name;
     bool asked;
@@ -36,8 +36,8 @@ static int rank_of(const char *provider)
     return i;
 }
 
-// The word for which a configured name stands: "tcp" also means what libfabric 1.17 calls net, and
-// tcp under ofi_rxm.
+// is_named: whether a configured name means this provider. "tcp" also means the provider that
+// libfabric 1.17 calls net, and tcp under ofi_rxm.
 static bool is_named(const char *wish, const char *provider)
 {
     if (strcmp(wish, provider) == 0)
@@ -68,8 +68,8 @@ static bool is_word(const char *name, const char *word, size_t length)
 
 enum { NO_WISH = INT_MAX };
 
-// Which of the names in the list, which commas separate, is the interface's. NO_WISH: none; of an
-// empty list each is the first.
+// wish_of returns the place of the interface's name in the list, which commas separate, or NO_WISH.
+// In an empty list each has the first place.
 static int wish_of(const struct fi_info *info, const char *wishes)
 {
     int n = 0;
@@ -88,8 +88,8 @@ static int wish_of(const struct fi_info *info, const char *wishes)
     }
 }
 
-// How far an address reaches, best first. Those that are no addresses of IP reach what they reach.
-// Of two that reach others the family comes last: an interface may lead there by IPv6 only.
+// How far an address reaches, best first. An address of another family than IP counts as far.
+// Between two that reach others the family comes last: an interface may lead there by IPv6 only.
 enum reach { REACH_FAR, REACH_FAR_IPV6, REACH_CABLE, REACH_SELF };
 
 static enum reach reach_of(const struct fi_info *info)
@@ -187,7 +187,7 @@ void phi_provider_address(const struct fi_info *info, char text[INET6_ADDRSTRLEN
         inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)any)->sin6_addr, text, INET6_ADDRSTRLEN);
 }
 
-// far_of is 0 for what leads to others, more the less it does.
+// far_of is 0 for an address that leads to others, and larger for those that lead less far.
 static int far_of(const struct offer *offer)
 {
     const enum reach reach = reach_of(offer->info);
@@ -269,7 +269,7 @@ static size_t sort(struct fi_info *list, const struct phi_config *config,
     return n;
 }
 
-// Whether a name stands in the list before `word`.
+// is_repeated: whether a name stands in the list before `word`.
 static bool is_repeated(const char *list, const char *word, size_t length)
 {
     for (const char *at = list; at < word; at += strcspn(at, ",") + 1)
@@ -278,7 +278,7 @@ static bool is_repeated(const char *list, const char *word, size_t length)
     return false;
 }
 
-// Says which of the names in the configuration's list nobody has who may serve besides the first.
+// Names those in the configuration's list that no usable interface has.
 static void note_missing(struct phi_report *report, const struct phi_config *config,
                          const struct offer *sorted, size_t n)
 {
@@ -327,7 +327,8 @@ static bool may_serve(const struct phi_config *config, const struct offer *offer
     return *why == 0;
 }
 
-// Whether the last candidate says what an earlier one has said: another address of the interface.
+// is_said: whether an earlier candidate has the reason of the last one: it is another address of
+// the interface.
 static bool is_said(const struct phi_net_candidate *candidates, size_t filled)
 {
     const struct phi_net_candidate *last = &candidates[filled - 1];
@@ -340,14 +341,14 @@ static bool is_said(const struct phi_net_candidate *candidates, size_t filled)
     return false;
 }
 
-// Those that are taken: the first, and more that data goes over, too.
+// The NICs that are taken: the first, and others that data goes over, too.
 struct taken {
     const struct offer *offers[PHI_NET_RAILS_MAX];
     uint32_t count;
     const char *slow; // the last provider that was too slow to be the first; or NULL
 };
 
-// Another address of a NIC, or another way to it.
+// is_same_nic: another address of a NIC, or another way to it.
 static bool is_same_nic(const struct fi_info *a, const struct fi_info *b)
 {
     const char *x = adapter_of(a), *y = adapter_of(b);
@@ -355,15 +356,16 @@ static bool is_same_nic(const struct fi_info *a, const struct fi_info *b)
     return strcmp(a->domain_attr->name, b->domain_attr->name) == 0 || (x && y && strcmp(x, y) == 0);
 }
 
-// Whether its provider was too slow at an address before: those of one provider stand together.
+// is_slow: whether the offer's provider was too slow at an address before. All offers of one
+// provider stand together.
 static bool is_slow(const struct taken *taken, const struct offer *offer)
 {
     return taken->count == 0 && taken->slow &&
            strcmp(taken->slow, offer->info->fabric_attr->prov_name) == 0;
 }
 
-// More are those that the user names, or that are exactly as good as the first: adapters as fast,
-// and as near to the device.
+// is_one_more: the user names this NIC, or it is exactly as good as the first: as fast, and as near
+// to the device.
 static bool is_one_more(const struct phi_config *config, const struct taken *taken,
                         const struct offer *offer)
 {
@@ -395,7 +397,8 @@ static void take(struct taken *taken, struct offer *offer, struct phi_net_candid
         taken->slow = offer->info->fabric_attr->prov_name;
 }
 
-// Another provider would lack the same, or be one that peers do not take.
+// lacks: whether this process lacks something. Another provider would lack the same, or be one that
+// peers do not take.
 static int lacks(struct phi_report *report, const struct phi_net_candidate *c)
 {
     return c->lack ? phi_fail(report, c->lack, "no net through %s (%s): %s", c->provider, c->domain,

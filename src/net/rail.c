@@ -25,12 +25,12 @@ ssize_t phi_rail_send(const struct phi_rail *rail, void *bytes, size_t size, str
 
 enum { CUDA_API_PERMITTED = 10, SHARED_MEMORY_PERMITTED = 11 }; // FI_OPT_*, which 1.17 lacks
 
-// What a provider may not do behind our back where memory of devices is registered: copy it through
-// its own (a way that we have), call CUDA (the application may sit in a call of its own that waits
-// for us), nor go past the NIC to this process. One that moves such memory by itself calls no CUDA;
-// any other is to promise that (fi_endpoint(3): of 1.18 or later all that take such memory know the
-// option; rxm says no, as it may have to buffer). Where the user asks for a way by name, that is
-// the promise.
+// Where memory of devices is registered, a provider must not do some things behind our back: copy
+// through memory of its own (we have such a way ourselves), call CUDA (the application may be in a
+// call of its own that waits for us), or pass by the NIC to this process. A provider that moves
+// such memory by itself calls no CUDA. Any other has to promise that (fi_endpoint(3): of 1.18 or
+// later all that take such memory know the option; rxm says no, as it may have to buffer). Where
+// the user asks for a way by name, the user promises it.
 static int forbid(const struct phi_net *net, struct fid_ep *ep)
 {
     int p2p = fi_setopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &(int){FI_HMEM_P2P_REQUIRED},
@@ -64,8 +64,8 @@ int phi_rail_open(struct phi_link *link, struct phi_rail *rail, uint32_t nic)
     return rc;
 }
 
-// The addresses of all endpoints, one after the other. Those that are names may differ in length:
-// all have the room of the longest.
+// Writes the addresses of all endpoints, one after the other. Names may differ in length: each gets
+// the room of the longest.
 int phi_rails_address(struct phi_link *link)
 {
     uint8_t each[1 + PHI_NET_RAILS_MAX][PHI_NET_ADDRESS_MAX] = {0};
@@ -109,11 +109,11 @@ int phi_rail_insert(struct phi_link *link, const struct phi_rail *rail, fi_addr_
 
 // ---- greetings
 
-// Providers connect an endpoint when it is first used. A rail is used at once, by a message that
-// says nothing, so that its connection is there when data comes. Data goes over those whose message
-// was delivered, and over the first: a NIC may be one that does not reach the peer's, and then its
-// rails are given up. Over the first, too, the message goes before the data: so what
-// is refused until there is a connection is the message, and counts as no stall of the data.
+// Providers connect an endpoint when it is first used. So a message that says nothing uses a rail
+// at once, and its connection is there when data comes. Data goes over the rails whose message was
+// delivered, and over the first. Others are given up: a NIC may not reach the peer's. Over the
+// first, too, the message goes before the data: until there is a connection, the provider refuses
+// the message, and that counts as no stall of the data.
 #define GIVE_UP_MS 10000 // after the first one has reached it
 
 int phi_rail_await(struct phi_link *link, uint32_t i)
@@ -158,7 +158,8 @@ static void await_next(struct phi_link *link, struct phi_rail *rail)
         phi_link_fail(link, -ECONNRESET, why);
 }
 
-// Whoever greets first need not be the peer: what the peer sends would wait behind its greeting.
+// A greeting does not prove that it is the peer's: anybody may greet first. The peer's own data
+// would wait behind its greeting.
 void phi_rail_greeted(struct phi_link *link, const struct phi_net_op *op)
 {
     struct phi_rail *rail = phi_rail_of(link, op);
@@ -191,7 +192,7 @@ bool phi_rail_give_up(struct phi_link *link, struct phi_rail *rail, const char *
     return true;
 }
 
-// Each rail for itself: one that cannot connect holds up no other.
+// Each rail greets for itself: one that cannot connect delays no other.
 static ssize_t greet(struct phi_link *link, struct phi_rail *rail)
 {
     const bool late =

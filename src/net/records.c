@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Staged records over a link: lanes, what moves on them, and the credit for it.
+// Staged records over a link: lanes, the records that move on them, and the credit for these.
 #include "net/records.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "net/post.h"
 #include "net/region.h"
 
-// A lane without progress for so long is asked whether anything of it is still to come.
+// A lane without progress for so long is asked whether it still expects anything.
 #define QUIET_NS 200000
 #define SECOND   1000000000LL
 
@@ -61,7 +61,7 @@ static struct phi_arrivals *arrivals_of(struct phi_link *link, uint32_t line, bo
 
 // ---- progress
 
-// A slot is free again when its record was emptied, and the provider is done with it here.
+// A slot is free again when its record was emptied, and the provider is done with the slot here.
 static bool free_slots(struct phi_lane *lane)
 {
     uint32_t reach = lane->reach;
@@ -79,9 +79,10 @@ static bool free_slots(struct phi_lane *lane)
     return true;
 }
 
-// Whether a record need not ask for its delivery, of which the peer would tell by a message of its
-// own: where writes keep their order the delivery of a later one (see assure) is that of all before
-// it. That they do was looked at for writes of up to a part.
+// may_be_loose: whether a record need not ask for its delivery. The peer would answer each such
+// request by a message of its own. Where writes keep their order, the delivery of a later one (see
+// assure) is that of all before it. The probe looked whether they keep it for writes of up to a
+// part.
 static bool may_be_loose(const struct phi_lane *lane)
 {
     return PHI_STAGE_HEAD + (size_t)lane->chunk <= lane->link->net->provider.part &&
@@ -108,8 +109,8 @@ static void void_line(struct phi_lane *lane, uint32_t record)
                          __ATOMIC_RELAXED);
 }
 
-// Whether the stream has filled the record's line. Nothing else is read for it, and each store of
-// the stream says whose it is: relaxed will do.
+// read_line: whether the stream has filled the record's line. It reads nothing else for that. Each
+// store of the stream carries the record's number, so relaxed loads will do.
 static bool read_line(const struct phi_lane *lane, uint32_t record, struct phi_stage_short *what)
 {
     const struct phi_stage_line *line = line_of(lane, record);
@@ -126,8 +127,8 @@ static bool read_line(const struct phi_lane *lane, uint32_t record, struct phi_s
     return true;
 }
 
-// A record has come: if it is short the stream takes it from its line. What the slot says the peer
-// may write again at any time; the stream believes nothing of it.
+// A record has come. If it is short the stream takes it from its line. The peer may write the slot
+// again at any time. The stream believes nothing of it.
 static void fill_line(struct phi_lane *lane, uint32_t record)
 {
     const uint8_t *slot = slot_at(lane, record);
@@ -148,8 +149,8 @@ static void fill_line(struct phi_lane *lane, uint32_t record)
 
 // ---- records and credit
 
-// Puts a record into its slot where it is in its line. The stream's own words are not the peer's to
-// write, so what the head says can be trusted; that it fits costs nothing to see to.
+// Puts a record into its slot where it is in its line. The peer cannot write the stream's own
+// words, so its head can be trusted. To check that it fits costs nothing.
 static uint32_t pack_record(struct phi_lane *lane, uint32_t record,
                             const struct phi_stage_short *line)
 {
@@ -180,9 +181,9 @@ static ssize_t write_slot(struct phi_lane *lane, uint32_t record, const struct p
     return rc;
 }
 
-// Posts the next record, where the stream has filled its line, or all blocks its slot. `done` was
-// read before the line: as the line comes before the word, a record that is done and not in its
-// line is in its slot (tests/model finds what happens else).
+// Posts the next record, where the stream has filled its line, or all blocks have filled its slot.
+// `done` was read before the line. The stream stores the line before the word, so a record that is
+// done and not in its line is in its slot (tests/model finds what happens otherwise).
 static ssize_t send_record(struct phi_lane *lane, uint32_t done)
 {
     const uint32_t record = lane->sent + 1, slot = phi_lane_slot(lane->sent);
@@ -214,15 +215,15 @@ static ssize_t send_record(struct phi_lane *lane, uint32_t done)
     return rc;
 }
 
-// Whether all records are delivered whose operations are over: they asked for it, or the peer says
-// so by its credit, or one behind them did.
+// is_assured: whether all records whose operations are over are delivered: they asked for it, or
+// the peer's credit says so, or a record after them asked.
 static bool is_assured(const struct phi_lane *lane)
 {
     return !lane->params.outgoing || lane->chunk == 0 || lane->assured == lane->sent;
 }
 
-// Writes the head of the newest record once more, and asks for the delivery of that. The slot is
-// in use at both ends until its credit comes, and the bytes are those that lie there.
+// Writes the head of the newest record once more, and asks for the delivery of that. Until its
+// credit comes both ends use the slot, and the bytes are those that lie there.
 static void assure(struct phi_lane *lane)
 {
     const uint32_t record = lane->sent;
@@ -255,8 +256,8 @@ static ssize_t send_credit(struct phi_lane *lane, uint32_t count)
     return rc;
 }
 
-// More than its slots hold no stream can have done: somebody else has written its words, such as a
-// peer to whose slots we gave a place over them.
+// is_sane: no stream can have done more records than there are slots. Else somebody has written its
+// words, such as a peer to whose slots we gave a place over them.
 static bool is_sane(const struct phi_lane *lane, uint32_t done)
 {
     if (lane->chunk == 0)
@@ -266,9 +267,9 @@ static bool is_sane(const struct phi_lane *lane, uint32_t done)
 
 // ---- progress of a lane
 
-// Credit for several records is one write, where the peer does not soon need it: it has the slots
-// of those that are not owed, nor on their way, nor here. Any of them may be on its way, so a quiet
-// lane owes nothing.
+// credit_waits: credit for several records is one write, as long as the peer does not need it soon.
+// The peer has the slots of records that are not owed, nor on their way, nor here. Any of them may
+// be on its way, so a quiet lane owes nothing.
 static bool credit_waits(const struct phi_lane *lane, uint32_t owed, bool quiet)
 {
     const uint32_t held = lane->reach - lane->sent; // by the peer's reckoning
@@ -304,7 +305,7 @@ static bool lane_go(struct phi_lane *lane, bool quiet)
     return any;
 }
 
-// Nothing is on its way that this end knows of.
+// at_rest: nothing of which this end knows is on its way.
 static bool at_rest(const struct phi_lane *lane)
 {
     const uint32_t done = phi_lane_done(lane);
@@ -316,8 +317,8 @@ static bool at_rest(const struct phi_lane *lane)
     return done == lane->sent && done == lane->credited && lane->reach == done + PHI_STAGE_SLOTS;
 }
 
-// Whether the stream has filled (emptied) what is not sent. Blocks that gave up may be behind what
-// went by a line.
+// has_more: whether the stream has filled (emptied) something that is not sent. Blocks that gave up
+// may be behind records that went by a line.
 static bool has_more(const struct phi_lane *lane)
 {
     const uint32_t done = phi_lane_done(lane);
@@ -330,14 +331,14 @@ static bool has_more(const struct phi_lane *lane)
 
 static bool may_sleep(const struct phi_lane *lane)
 {
-    // busy first: what a stream did before it was done is seen after it.
+    // busy is read first: after it says no, we see all that the stream did.
     if (lane->params.busy(lane->params.opaque))
         return false;
     return lane->chunk == 0 ? at_rest(lane) : !has_more(lane) && is_assured(lane);
 }
 
 // Takes a quiet lane out of the active ones. A kick that found it still there was given before
-// `awaiting` was cleared, and after its stream had its work: then busy says so.
+// `awaiting` was cleared, and after its stream got its work: then busy says so.
 static bool retire(struct phi_lane *lane)
 {
     if (!may_sleep(lane))
@@ -356,7 +357,7 @@ void phi_staging_take(struct phi_net *net)
     while (lane) {
         struct phi_lane *next = lane->kicked;
 
-        // Of a link that has ended nothing moves any more, and no kick is needed.
+        // A link that has ended moves nothing any more, and no kick is needed.
         if (!lane->active && lane->link->carries) {
             lane->active = true;
             lane->next = lane->link->staging.active;
@@ -400,7 +401,7 @@ bool phi_staging_go(struct phi_link *link)
     return any;
 }
 
-// Whether the provider has none of a lane's records, nor its operations.
+// is_idle: whether the provider has no record of a lane, and none of its operations.
 static bool is_idle(const struct phi_lane *lane)
 {
     for (uint32_t i = 0; i < PHI_STAGE_SLOTS; i++)
@@ -495,7 +496,7 @@ bool phi_staging_busy(const struct phi_link *link)
 
 // ---- the proxy's rest
 
-// Without progress it looks less and less often; at most as seldom as the parameter says.
+// Without progress it looks less and less often, but at least as often as the parameter says.
 void phi_staging_rest(const struct phi_net *net, int64_t quiet)
 {
     const int64_t most = net->config->net_backoff_us * 1000;
@@ -511,7 +512,7 @@ void phi_staging_rest(const struct phi_net *net, int64_t quiet)
 
 // ---- memory
 
-// Their ids among the link's regions, which exports never have.
+// The ids of these two among the link's regions. Exports never have them.
 #define OUT_ID (UINT32_MAX - 1)
 #define IN_ID  (UINT32_MAX - 2)
 _Static_assert(OUT_ID != PHI_NO_REGION && OUT_ID != PHI_HOST_MEMORY && IN_ID != PHI_NO_REGION &&

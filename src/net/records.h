@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Staged records over a link, as those have it who poll and end it.
+// Staged records over a link, for the files that poll and end a link.
 #ifndef PHI_NET_RECORDS_H
 #define PHI_NET_RECORDS_H
 
 #include "net/state.h"
 
-// phi_staging_take makes kicked lanes active. go moves active lanes on; returns whether something
-// did. apply takes an immediate that PHI_STAGED marks. rest lets others run when nothing has moved
-// for `quiet` ns. busy: a record that was filled is not yet delivered. phi_record_completed: a
-// record was delivered. phi_link_staging_shut: the link has ended, or was cut.
+// phi_staging_take makes kicked lanes active.
+// phi_staging_go moves active lanes on. Returns whether something moved.
+// phi_staging_apply takes an immediate that PHI_STAGED marks.
+// phi_staging_rest lets others run when nothing has moved for `quiet` ns.
+// phi_staging_busy: whether a record that was filled is not yet delivered.
+// phi_record_completed: a record was delivered.
+// phi_link_staging_shut: the link has ended, or was cut.
 #define PHI_STAGED     (5u << 29) // where a post has its parts
 #define PHI_STAGED_ALL (7u << 29)
 void phi_staging_take(struct phi_net *net);

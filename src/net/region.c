@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Regions: memory registered for one link, in every mode that a provider may ask for.
+// Regions: memory registered for one link, in each mode that a provider may ask for.
 #include "net/region.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 
 #include "base/random.h"
 
-// Keys that we choose are random: one of a former life, or a guess, opens nothing.
+// Keys that we choose are random: a key of a former life, or a guess, opens nothing.
 static uint64_t random_key(const struct phi_nic *nic)
 {
     size_t size = nic->info->domain_attr->mr_key_size;
@@ -49,7 +49,7 @@ static int register_device(const struct phi_nic *nic, const struct phi_net_memor
                               .device.cuda = memory->device};
     uint64_t flags = 0;
 #ifdef FI_MR_DMABUF
-    // base_addr is that of the descriptor's first byte.
+    // base_addr is the address of the descriptor's first byte.
     const struct fi_mr_dmabuf dmabuf = {.fd = memory->dmabuf,
                                         .offset = memory->offset,
                                         .len = memory->size,
@@ -167,7 +167,8 @@ static bool take_raw(const struct phi_net_region *region, struct phi_net_target 
     return true;
 }
 
-// One that all rails of a NIC have: rail i is on the same NIC as rail i % count.
+// mr_of returns the registration for a rail. All rails of a NIC may share it: rail i is on the same
+// NIC as rail i % count.
 static struct fid_mr *mr_of(const struct phi_net_region *region, uint32_t rail)
 {
     return region->mr[rail % region->count];
@@ -185,7 +186,7 @@ static bool take_keys(const struct phi_link *link, const struct phi_net_region *
     return true;
 }
 
-// Without FI_MR_VIRT_ADDR who writes addresses by the offset in the region.
+// Without FI_MR_VIRT_ADDR writes address the offset in the region.
 static bool fill_target(const struct phi_link *link, const struct phi_net_region *region,
                         struct phi_net_target *target)
 {
@@ -243,7 +244,7 @@ static int add_raw(struct phi_link *link, const struct phi_net_target *target,
     return 0;
 }
 
-// A raw key is mapped once, whatever has it.
+// A raw key is mapped once, however many targets have it.
 static int map_raw(struct phi_link *link, struct phi_net_target *target)
 {
     struct phi_raw_key *raw = find_raw(link, target);
@@ -287,7 +288,7 @@ void phi_link_forget(struct phi_link *link, struct phi_net_target *target)
     pthread_mutex_unlock(&net->lock);
 }
 
-// Whether the flush under way reads by that key.
+// flush_reads_by: whether the flush under way reads by that key.
 static bool flush_reads_by(const struct phi_link *link, uint64_t key)
 {
     const struct phi_link_flush *flush = &link->flush;
@@ -296,8 +297,8 @@ static bool flush_reads_by(const struct phi_link *link, uint64_t key)
            flush->self.rails[0].key == key;
 }
 
-// Of a region that is closed. A read may be under way by its own key only where the peer has lied
-// of what it is done with: then it stays as long as the link.
+// Forgets the own route to a region that is closed. A read may be under way by its own key only
+// where the peer has lied that it is done: then the route stays as long as the link.
 static void forget_self(struct phi_link *link, struct phi_net_region *region)
 {
     const struct phi_raw_key *raw = region->self.mapped;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What nets and links are made of. Each file of the layer has a header of its own, and uses only
-// what is below it; from bottom to top: interface, log, pci, library, provider; state; ears, lane,
+// The structs of nets and links. Each file of the folder has a header of its own, and uses only
+// what is below it. From bottom to top: interface, log, pci, library, provider; state; ears, lane,
 // region; rail; message, post; flush, move; bells; records; arrive; port; link; progress; probe;
-// domain. What other layers may call is in net.h and staging.h, and has no file of that name.
+// domain. Other folders may call the functions of net.h and staging.h, which have no .c of that
+// name.
 #ifndef PHI_NET_STATE_H
 #define PHI_NET_STATE_H
 
@@ -34,7 +35,7 @@ enum phi_op_kind {
 
 enum { PHI_SENDS = 8, PHI_RECEIVES = 16, PHI_POSTS = 64, PHI_PARTS = 64 };
 
-// What the provider is given as the context of an operation: its own part of it comes first.
+// The provider gets this as the context of an operation. Its own part comes first.
 struct phi_net_op {
     struct fi_context2 provider;
     enum phi_op_kind kind;
@@ -43,7 +44,7 @@ struct phi_net_op {
     uint64_t number;       // of those that carry data or posts: when it was posted
 };
 
-// What a link sends and receives messages in; one registered piece of memory for each link.
+// A link sends and receives messages in this memory; one registered piece for each link.
 struct phi_link_buffers {
     uint8_t send[PHI_SENDS][PHI_NET_MESSAGE_MAX];
     uint8_t receive[PHI_RECEIVES][PHI_NET_MESSAGE_MAX];
@@ -69,13 +70,13 @@ struct phi_raw_key {
     uint32_t targets; // that have it
 };
 
-// How many parts of the post that is coming for a word have come, in which life of its line.
+// How many parts of the post that is coming for a word have come, and in which life of its line.
 struct phi_arrival {
     uint32_t life, count;
 };
 
 // Each operation that is tried on a connection that is gone may make the provider try to connect
-// once more. So the pauses grow with the time that it has been refused.
+// once more. So the pauses grow with the time since it began to refuse.
 struct phi_patience {
     int64_t refused, retry; // since when, or 0; when it is asked next
 };
@@ -93,7 +94,7 @@ struct phi_rail {
     bool heard;    // the peer's has come: data may come here
 };
 
-// What a link has of each NIC.
+// A link has one of these for each NIC.
 struct phi_port {
     struct fid_cq *cq; // of all its endpoints there
     struct fid_av *av;
@@ -103,7 +104,7 @@ struct phi_port {
     char why[160];
 };
 
-// Of a link whose peer's memory, or ours, is staged.
+// For a link whose peer's memory, or ours, is staged.
 struct phi_link_staging {
     struct phi_route route;        // from the slots that are filled here to those of the peer
     struct phi_arrivals *arrivals; // by line, direction and word; NULL: not staged
@@ -113,7 +114,7 @@ struct phi_link_staging {
     struct phi_lane *closed; // of which the provider still has records
 };
 
-// A post that waits for a flush, or what a lane of bells has read.
+// A post that waits for a flush, or a read of a lane of bells that does.
 struct phi_held {
     uint64_t number; // as they came
     bool *flushing;  // NULL: a post
@@ -141,7 +142,7 @@ struct phi_link_flush {
     uint32_t frames;
 };
 
-// How a link came to fail, or may.
+// How a link failed, or may fail.
 struct phi_failing {
     int code;          // of phi_link_fail, until the link is ended for it; or 0
     int64_t doubt;     // data fails: until then the peer may say why; or 0
@@ -160,7 +161,7 @@ struct phi_rails {
     int64_t reached;    // when the first one's greeting was delivered
 };
 
-// What both ends call their endpoints, and each other.
+// The names of both ends' endpoints, and their tokens.
 struct phi_names {
     uint8_t address[PHI_NET_ADDRESS_MAX]; // all, and our token
     size_t address_size;
@@ -228,21 +229,21 @@ struct phi_link {
     struct phi_link_flush flush;
 };
 
-// One that data goes over.
+// A NIC that data goes over.
 struct phi_nic {
     struct fi_info *info;
     struct fid_fabric *fabric;
     struct fid_domain *domain;
 };
 
-// What is known of the provider that was chosen, and how it is used.
+// The chosen provider: facts about it, and how it is used.
 struct phi_provider {
     struct phi_net_wire wire;
     char name[160], address[INET6_ADDRSTRLEN];
     uint64_t mr_mode;
     size_t part;   // most bytes of one RMA operation
     bool in_order; // writes of one endpoint come in the order in which they are posted
-    // FI_DELIVERY_COMPLETE, or 0: of a write of nothing the provider does not tell that.
+    // FI_DELIVERY_COMPLETE, or 0: the provider does not tell the delivery of a write of no bytes.
     uint64_t told;
     uint32_t rails; // of each link, by turns on the NICs; at least one for each
     bool devices;   // memory of devices is to be registered,
@@ -253,7 +254,7 @@ struct phi_provider {
     char missed[256]; // the best candidate that was tried in vain, and why
 };
 
-// The thread that polls where nobody else does, and the lanes that it serves.
+// The thread that polls where no other does, and the lanes that it serves.
 struct phi_proxy {
     pthread_t thread;
     bool started;
@@ -280,8 +281,8 @@ struct phi_net {
     struct phi_proxy proxy;
 };
 
-// The lock. Threads that poll try it again and again: without `waiting` one that waits for it could
-// starve.
+// The lock. Threads that poll try it again and again. Without `waiting` a thread that waits for it
+// could starve.
 static inline void phi_net_lock(struct phi_net *net)
 {
     atomic_fetch_add_explicit(&net->waiting, 1, memory_order_relaxed);
@@ -297,27 +298,27 @@ static inline bool phi_net_trylock(struct phi_net *net)
 
 // All with the lock held.
 
-// phi_link_fail only marks a link that the provider or the peer has given up: with a code and a
-// sentence, of which the first ones count. From then on it is not open and carries nothing: nothing
-// is posted and nothing further is read any more. But its endpoints, regions, moves and lanes stay
-// as they are, for the callers that are amid their work with them. link.c ends the link: each
-// function there that calls what may fail a link ends it before the lock is free again. Other files
-// call that only from below, or by phi_link_poll and phi_link_calm. So whoever takes the lock finds
-// no link that has failed and has not ended.
+// phi_link_fail only marks a link that the provider or the peer has given up, with a code and a
+// sentence; the first ones count. From then on it is not open and carries nothing: nothing is
+// posted, and nothing further is read. Its endpoints, regions, moves and lanes stay as they are,
+// for callers that are amid their work with them. link.c ends the link: each function there that
+// calls what may fail a link ends it before the lock is free again. Other files call those
+// functions only from below, or by phi_link_poll and phi_link_calm. So a thread that takes the lock
+// finds no link that has failed and has not ended.
 void phi_link_fail(struct phi_link *link, int code, const char *why);
 // phi_link_doubt: an operation of data has failed. The peer may have closed its end of the data
-// (phi_link_cut), and what it says of that is on its way as a message: nothing is posted any more
-// and no move fails, until this rank cuts the link, too, or the time is over (phi_ports_check) and
-// the link fails.
+// (phi_link_cut), and its message about that may be on its way. Nothing is posted any more, and no
+// move fails, until this rank cuts the link, too, or the time is over (phi_ports_check) and the
+// link fails.
 void phi_link_doubt(struct phi_link *link, const char *why);
-// A peer that is gone is a connection that cannot be made again, about which providers say no more
-// than "try again", for ever: after so long that ends the messages, or puts the data in doubt. One
-// that only does not read has something of ours on its way, but for posts over a provider that does
-// not tell of their delivery (phi_net.told).
+// A peer that is gone is a connection that cannot be made again. Providers say no more about that
+// than "try again", for ever. After so long that ends the messages, or puts the data in doubt. A
+// peer that only does not read has something of ours on its way, except for posts over a provider
+// that does not tell of their delivery (phi_provider.told).
 #define PHI_STALL_MS 1500
 extern const char phi_stall[]; // the sentence
 
-// Patience: whether to try now; it was refused; it was taken.
+// phi_may_try: whether to try now. phi_was_refused and phi_was_taken note what came of a try.
 bool phi_may_try(const struct phi_patience *patience);
 void phi_was_refused(struct phi_patience *patience);
 static inline void phi_was_taken(struct phi_patience *patience)

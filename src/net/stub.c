@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The net where libfabric's headers were not there at build time.
+// The net of a build without libfabric's headers.
 #include <errno.h>
 #include <stdio.h>
 
@@ -45,7 +45,7 @@ void phi_net_library(char *text, size_t size)
     snprintf(text, size, "%s", "");
 }
 
-// Without a net there is no link: none of the following is reached.
+// Without a net there is no link, so nobody calls the following.
 
 const struct phi_net_wire *phi_net_wire(const struct phi_net *net)
 {
