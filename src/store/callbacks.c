@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The store behind set, get and remove: a user's, or the library's own in a directory (file.c). Its
-// keys: keys.c.
+// The store behind set, get and remove: a user's, or the library's own in a directory (file.c).
+// keys.c has its keys.
 #include "store/backend.h"
 
 #include <errno.h>
@@ -33,7 +33,8 @@ struct peer {
     uint64_t taken; // number of the last message
     bool expelled;  // that life was, and the receiver has been told
     bool again;     // look whether there is a later life, or an expulsion
-    // written by the receiver inside the store's lock, read by it, and there by others
+    // The receiver writes it inside the store's lock and reads it anywhere. Other threads read it
+    // inside the lock.
     uint64_t incarnation; // 0: its member record has not come
     // inside the store's lock
     uint64_t consumed; // messages of that life
@@ -99,13 +100,13 @@ static int failed(struct phi_store_callbacks *store, const char *call, const cha
     if (result == -ETIMEDOUT)
         return phi_fail(params->report, -ETIMEDOUT, "the store did not %s %s before the deadline",
                         call, key);
-    // What this process lacks is no fault of a store.
+    // A lack of this process is no fault of the store.
     bool lack = params->file && (result == -EMFILE || result == -ENFILE || result == -ENOMEM);
     return phi_fail(params->report, lack ? result : PH_ESTORE, "the store's %s of %s failed: %s",
                     call, key, why);
 }
 
-// try_set: 0 or what the callback has returned, of which nothing is reported.
+// try_set: 0, or what the callback returned. It reports nothing.
 static int try_set(struct phi_store_callbacks *store, const char *key, const void *bytes,
                    size_t size, int64_t deadline)
 {
@@ -118,7 +119,7 @@ static int try_set(struct phi_store_callbacks *store, const char *key, const voi
 }
 
 // remove_key: a key that stays costs memory, no more, so a failure is no failure of the call.
-// false: it was not there, or stays.
+// false: the key was not there, or stays.
 static bool remove_key(struct phi_store_callbacks *store, const char *key, int64_t deadline)
 {
     const struct ph_store_callbacks *callbacks = store->base.params->callbacks;
@@ -174,14 +175,15 @@ static void remove_consumed(struct phi_store_callbacks *store, int rank, int64_t
     }
 }
 
-// remove_until is for what is removed by the way, of the time that the caller has left.
+// remove_until is the deadline for what is removed by the way: a part of the time that the caller
+// has left.
 static int64_t remove_until(int64_t deadline)
 {
     const int64_t most = phi_deadline(REMOVE_MS);
     return most < deadline ? most : deadline;
 }
 
-// remove_outbound: newest first, down to what the receiver has removed.
+// remove_outbound goes from the newest message down to those that the receiver has removed.
 static void remove_outbound(struct phi_store_callbacks *store, int peer, int64_t deadline)
 {
     char key[PHI_KEY_SIZE];
@@ -198,7 +200,7 @@ static void remove_all_consumed(struct phi_store_callbacks *store, int64_t deadl
         remove_consumed(store, rank, deadline);
 }
 
-// look_at_envelope: 0 or an error; all is zero where there is none that can be read.
+// look_at_envelope: 0 or an error. The envelope is all zero where there is none that can be read.
 static int look_at_envelope(struct phi_store_callbacks *store, const char *key,
                             struct phi_envelope *envelope)
 {
@@ -210,7 +212,7 @@ static int look_at_envelope(struct phi_store_callbacks *store, const char *key,
     return result == -ETIMEDOUT ? 0 : result;
 }
 
-// claim: there is one record of a rank, which its next life takes the place of.
+// claim: a rank has one record, which its next life replaces.
 static int callbacks_claim(struct phi_store *base, uint64_t *latest, int64_t deadline)
 {
     struct phi_store_callbacks *store = callbacks_of(base);
@@ -225,8 +227,8 @@ static int callbacks_claim(struct phi_store *base, uint64_t *latest, int64_t dea
     return -EEXIST;
 }
 
-// is_stored: whether a key has what is about to be set. A set that failed may have stored a message
-// that was withdrawn then, which stays where the store refuses another value: it counts.
+// is_stored: whether a key has the value that is about to be set. A set that failed may have stored
+// a message that was withdrawn then. It stays where the store refuses another value, and counts.
 static bool is_stored(struct phi_store_callbacks *store, const char *key,
                       const struct phi_envelope *message)
 {
@@ -236,8 +238,9 @@ static bool is_stored(struct phi_store_callbacks *store, const char *key,
            there.destination_incarnation == message->destination_incarnation;
 }
 
-// whose_record: of which life this rank's is, or an error. A former life that began together with
-// this one, or was just leaving, may have removed it: it has seen what was there before.
+// whose_record: whose the record of this rank is, or an error. It may be gone: a former life that
+// began together with this one, or was just leaving, may have removed it, with a look at the key
+// from before this life.
 enum { NOBODYS, FORMER, OWN };
 static int whose_record(struct phi_store_callbacks *store, const char *key)
 {
@@ -263,7 +266,7 @@ static int callbacks_announce(struct phi_store *base, const void *bytes, size_t 
         int whose = whose_record(store, key);
         if (whose < 0)
             return whose;
-        if (whose == FORMER || (whose == NOBODYS && tries > 0)) // that one nobody can read
+        if (whose == FORMER || (whose == NOBODYS && tries > 0)) // one that nobody can read
             remove_key(store, key, deadline);                   // a key is set once
         result = whose == OWN ? 0 : try_set(store, key, bytes, size, deadline);
     }
@@ -283,8 +286,8 @@ static int callbacks_refresh(struct phi_store *base, int64_t deadline)
     return whose == OWN ? 0 : whose < 0 ? whose : -ECONNRESET;
 }
 
-// The records of expulsions only: a rank's own has one key. Several ranks may expel one at the same
-// time, and set the same.
+// Publishes records of expulsions only: a rank's own record has one key. Several ranks may expel
+// one at the same time; they set the same value.
 static int callbacks_publish(struct phi_store *base, const void *bytes, size_t size,
                              int64_t deadline)
 {
@@ -302,7 +305,8 @@ static int callbacks_publish(struct phi_store *base, const void *bytes, size_t s
     return result ? failed(store, "set", key, result) : 0;
 }
 
-// address turns to another life of a peer: what the former one has not taken is for nobody.
+// address turns to another life of a peer. Messages that the former life has not taken are for
+// nobody.
 static void address(struct phi_store_callbacks *store, int rank, uint64_t incarnation,
                     int64_t deadline)
 {
@@ -320,7 +324,7 @@ static int callbacks_put(struct phi_store *base, int peer, uint64_t number, cons
     struct phi_store_callbacks *store = callbacks_of(base);
     char key[PHI_KEY_SIZE];
     struct phi_envelope envelope;
-    // Keys count sequences, which have no gaps: where a set failed, an empty message takes its key.
+    // Keys count sequences, which have no gaps. Where a set failed, an empty message takes its key.
     (void)number;
     int result = phi_envelope_decode(&envelope, bytes, size); // our own
     if (result)
@@ -328,7 +332,7 @@ static int callbacks_put(struct phi_store *base, int peer, uint64_t number, cons
     const uint64_t place = envelope.sequence;
     address(store, peer, envelope.destination_incarnation, deadline);
     outbound_key(store, peer, place, key);
-    // Once more: only what was lost is set again.
+    // This is put again: only what was lost is set again.
     if (place <= store->peers[peer].sent && is_stored(store, key, &envelope))
         return 0;
     result = try_set(store, key, bytes, size, deadline);
@@ -342,8 +346,8 @@ static int callbacks_put(struct phi_store *base, int peer, uint64_t number, cons
 
 // ---- receiving
 
-// check_got: what is no envelope of ours is an error, not a delivery: the key is looked at again,
-// as the store may have been ill.
+// check_got: a value that is no envelope of ours is an error, not a delivery. The key is looked at
+// again, as the store may have been ill.
 static int check_got(struct phi_store_callbacks *store, const char *key, struct phi_delivery *got,
                      struct phi_envelope *envelope)
 {
@@ -358,8 +362,8 @@ static int check_got(struct phi_store_callbacks *store, const char *key, struct 
                     result == -EPROTONOSUPPORT ? "of another version" : "none of ours");
 }
 
-// remove_life removes what a life of a rank that is over has sent to this one: down from what was
-// taken to what has been removed already, and up.
+// remove_life removes the messages to this rank of a life that is over: from those that were taken
+// down to those that are removed already, and then up.
 static void remove_life(struct phi_store_callbacks *store, int rank, uint64_t incarnation,
                         uint64_t taken, int64_t deadline)
 {
@@ -379,7 +383,7 @@ static void remove_life(struct phi_store_callbacks *store, int rank, uint64_t in
     }
 }
 
-// begin_life: from now on the messages of this life are looked for.
+// begin_life: from now on we look for the messages of this life.
 static void begin_life(struct phi_store_callbacks *store, int rank, uint64_t incarnation,
                        int64_t deadline)
 {
@@ -396,8 +400,9 @@ static void begin_life(struct phi_store_callbacks *store, int rank, uint64_t inc
         remove_life(store, rank, former, taken, remove_until(deadline));
 }
 
-// take_record takes the member record of a rank, also of this one, if it is of a later life than is
-// known: 0, -ETIMEDOUT, -ENOENT where this one's is of a former life, or an error.
+// take_record takes the member record of a rank, or of this one, if its life is later than the
+// known one. 0, -ETIMEDOUT,
+//   ENOENT where this rank's record is of a former life, or an error.
 static int take_record(struct phi_store_callbacks *store, const char *key, struct phi_delivery *got,
                        int64_t deadline, struct phi_delivery *delivery)
 {
@@ -417,7 +422,7 @@ static int take_record(struct phi_store_callbacks *store, const char *key, struc
     return 0;
 }
 
-// look_at waits for what comes next from a rank. 0, -ETIMEDOUT or an error.
+// look_at waits for the next message of a rank. 0, -ETIMEDOUT or an error.
 static int look_at(struct phi_store_callbacks *store, int rank, int64_t ms,
                    struct phi_delivery *delivery)
 {
@@ -443,7 +448,7 @@ static int look_at(struct phi_store_callbacks *store, int rank, int64_t ms,
     return 0;
 }
 
-// look_for_expulsion looks whether the present life of a rank, or of this one, was expelled: 0,
+// look_for_expulsion looks whether the present life of a rank, or of this one, was expelled. 0,
 // -ETIMEDOUT or an error.
 static int look_for_expulsion(struct phi_store_callbacks *store, int rank,
                               struct phi_delivery *delivery)
@@ -466,9 +471,9 @@ static int look_for_expulsion(struct phi_store_callbacks *store, int rank,
     return 0;
 }
 
-// look_again: whether a rank of which a life is known, or this one, has a later one, or was
-// expelled. A store that fails here fails for what is awaited too, and that is what is said.
-// -ECONNRESET: this life's own record is not there any more.
+// look_again: whether a rank with a known life, or this one, has a later life, or was expelled. A
+// store that fails here fails also for the message that is awaited, and that error is reported.
+// -ECONNRESET: this life's own record is gone.
 static int look_again(struct phi_store_callbacks *store, int rank, int64_t deadline,
                       struct phi_delivery *delivery)
 {
@@ -495,7 +500,7 @@ static bool is_wanted(struct phi_store_callbacks *store, const bool *wanted, int
     return rank != store->base.params->rank && (!wanted || wanted[rank]);
 }
 
-// next_wanted is the rank whose turn it is, where one is wanted.
+// next_wanted returns the rank whose turn it is. At least one is wanted.
 static int next_wanted(struct phi_store_callbacks *store, const bool *wanted)
 {
     do
@@ -504,8 +509,8 @@ static int next_wanted(struct phi_store_callbacks *store, const bool *wanted)
     return store->turn;
 }
 
-// look_around looks at every wanted rank without waiting, from behind the one that had something
-// last: so that as many messages take as many looks, and not each one a look at all.
+// look_around looks at every wanted rank without waiting. It begins after the one that had
+// something last, so that many messages do not take a whole round each.
 static int look_around(struct phi_store_callbacks *store, const bool *wanted, int count,
                        struct phi_delivery *delivery)
 {
@@ -515,8 +520,8 @@ static int look_around(struct phi_store_callbacks *store, const bool *wanted, in
     return result;
 }
 
-// look_for_records does that now and then, of those that are wanted and of this rank, which is the
-// last, as what is said of it ends the call; and sooner of those of which something has come.
+// look_for_records looks for records now and then: those of wanted ranks, and last that of this
+// rank, as news of it ends the call. It looks sooner at ranks from which something has come.
 static int look_for_records(struct phi_store_callbacks *store, const bool *wanted, int64_t deadline,
                             struct phi_delivery *delivery)
 {
@@ -539,12 +544,12 @@ static int look_for_records(struct phi_store_callbacks *store, const bool *wante
     return result;
 }
 
-// concerns is what a store in a directory asks of a key that has come, in the thread that waits.
+// concerns is asked by a store in a directory about a key that has come, in the thread that waits.
 static bool concerns(void *opaque, const char *key)
 {
     struct phi_store_callbacks *store = opaque;
     int rank = 0;
-    if (key == NULL) // it may have been any
+    if (key == NULL) // any key may have come
         store->records_at = 0;
     enum phi_key_kind kind = key ? phi_key_kind(store->base.params, key, &rank) : PHI_KEY_INBOUND;
     if (kind == PHI_KEY_RECORD)
@@ -552,7 +557,7 @@ static bool concerns(void *opaque, const char *key)
     return kind != PHI_KEY_NONE;
 }
 
-// woken waits at most ms for a wake and takes it.
+// woken waits at most ms for a wake, and takes it.
 static bool woken(struct phi_store_callbacks *store, int64_t ms)
 {
     struct pollfd wake = {.fd = store->wake.listen, .events = POLLIN};
@@ -615,7 +620,7 @@ static void callbacks_consumed(struct phi_store *base, int rank, uint64_t incarn
     struct phi_store_callbacks *store = callbacks_of(base);
     struct peer *peer = &store->peers[rank];
     pthread_mutex_lock(&store->lock);
-    if (incarnation == peer->incarnation && number > peer->consumed) // a former life's are removed
+    if (incarnation == peer->incarnation && number > peer->consumed) // a former life's are gone
         peer->consumed = number;
     pthread_mutex_unlock(&store->lock);
 }
@@ -649,7 +654,7 @@ static int callbacks_open(const struct phi_mailbox_params *params, int64_t deadl
     return 0;
 }
 
-// remove_inbound removes what came and was not taken any more.
+// remove_inbound removes messages that came and were not taken any more.
 static void remove_inbound(struct phi_store_callbacks *store, int rank, int64_t deadline)
 {
     struct peer *peer = &store->peers[rank];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What every value in the store begins with: who it is from, whom it is for, and which message it
-// is.
+// Every value in the store begins with an envelope: who sends it, who is to get it, and which
+// message it is.
 #ifndef PHI_STORE_ENVELOPE_H
 #define PHI_STORE_ENVELOPE_H
 
@@ -18,7 +18,7 @@ enum {
     PHI_ENVELOPE_SIZE = 48, // bytes before the payload
 };
 
-// All: the destination of member records.
+// The destination of member records: all ranks.
 #define PHI_ENVELOPE_ALL UINT32_MAX
 
 struct phi_envelope {
@@ -33,9 +33,9 @@ struct phi_envelope {
 // bytes, or NULL.
 uint8_t *phi_envelope_encode(const struct phi_envelope *envelope, const void *payload, size_t size);
 
-// phi_envelope_decode checks everything that does not depend on the reader; the payload is what
-// follows the first PHI_ENVELOPE_SIZE bytes. -EBADMSG: not an envelope or not whole;
-// -EPROTONOSUPPORT: of another version.
+// phi_envelope_decode checks all that does not depend on the reader. The payload follows the first
+// PHI_ENVELOPE_SIZE bytes.
+//   EBADMSG: no envelope, or not whole. -EPROTONOSUPPORT: of another version.
 int phi_envelope_decode(struct phi_envelope *envelope, const uint8_t *bytes, size_t size);
 
 #endif

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The files of a directory are the keys of a store. A value is written to a file without a name, or
-// with one of its own where that is not to be had, and then linked to that of its key: who finds a
-// key finds it whole, and of two who set it one does.
+// to one with a name of its own where the system has no nameless files. Then it is linked to the
+// name of its key. So a reader that finds a key finds it whole, and of two ranks that set one, one
+// does.
 #include "store/file.h"
 
 #include <dirent.h>
@@ -29,9 +30,10 @@ enum {
     LINK_TRIES = 8,          // of setting a key that another sets and removes meanwhile
 };
 
-// No file of a key begins with a point, as names that are not linked yet do, and what is hidden.
+// A file of a key never begins with a point, as hidden names and those that are not linked yet do.
 #define MARK '='
-// For the one character of a key that no file's name can have: keys have no control characters.
+// This stands for the one character of a key that no file's name can have. Keys have no control
+// characters.
 #define SLASH '\x1f'
 
 struct phi_file_store {
@@ -79,7 +81,7 @@ static bool key_of(const char *name, char key[NAME_SIZE])
 
 // ---- one look
 
-// open_in: a signal of the application's does not matter.
+// open_in goes on after a signal of the application's.
 static int open_in(const struct phi_file_store *store, const char *name, int flags)
 {
     int fd;
@@ -146,7 +148,7 @@ static int look(const struct phi_file_store *store, const char *name, void **val
 
 // ---- waiting
 
-// What has come, as far as it matters to who waits for one name.
+// The news, as far as they matter to a reader that waits for one name.
 struct news {
     bool own;   // that name, or what is not known
     bool other; // what concerns the listener, or is not known
@@ -197,7 +199,7 @@ static bool watch(const struct phi_file_store *store, const char *name, int64_t 
     return news.own || !news.other;
 }
 
-// pause_between is for who is told nothing; results as of watch.
+// pause_between is for a reader whom nothing tells of news. Results as of watch.
 static bool pause_between(const struct phi_file_store *store, int *ms, int64_t deadline)
 {
     struct pollfd wake = {.fd = store->wake, .events = POLLIN};
@@ -212,7 +214,7 @@ static int wait_for(const struct phi_file_store *store, const char *name, int64_
 {
     const bool watches = store->notify >= 0;
     int pause = PAUSE_FIRST;
-    // What was told before the look that follows is seen by it.
+    // The look that follows sees all that was told before it.
     bool elsewhere = watches && read_news(store, name).other;
     for (;;) {
         int result = look(store, name, value, size);
@@ -261,7 +263,7 @@ static int write_new(const struct phi_file_store *store, const char *name, const
     return result;
 }
 
-// compare: 0 where a name has this value, -EEXIST: another.
+// compare: 0 where a name has this value, -EEXIST where it has another.
 static int compare(const struct phi_file_store *store, const char *name, const void *value,
                    size_t size)
 {
@@ -300,8 +302,8 @@ static int publish(const struct phi_file_store *store, const struct written *wri
     return result == -ENOENT ? -EAGAIN : result;
 }
 
-// set_nameless: who waits is told once, of the key, and nothing is left where this process is
-// killed.
+// set_nameless: a reader that waits is told once, of the key. Nothing is left behind where this
+// process is killed.
 static int set_nameless(const struct phi_file_store *store, const char *name, const void *value,
                         size_t size)
 {
@@ -345,7 +347,7 @@ static int file_set(void *opaque, const char *key, const void *value, size_t siz
     if (size > VALUE_MAX)
         return -EFBIG;
     result = set_nameless(store, name, value, size);
-    // Whatever is lacking: a file system with such files, or /proc.
+    // The file system has no such files, or there is no /proc.
     return result == 0 || result == -EEXIST ? result : set_named(store, name, value, size);
 }
 
@@ -404,7 +406,7 @@ static void visit_name(const struct phi_file_store *store, const char *name, con
 int phi_file_store_each(struct phi_file_store *store, const char *prefix,
                         void (*visit)(void *opaque, const void *value, size_t size), void *opaque)
 {
-    // Of its own: a copy of ours would share the place in the list.
+    // A descriptor of our own: a copy would share the place in the list.
     int fd = open_in(store, ".", O_RDONLY | O_DIRECTORY);
     DIR *list = fd < 0 ? NULL : fdopendir(fd);
     struct dirent *entry;
@@ -428,7 +430,7 @@ bool phi_file_store_named(const char *uri)
     return strncmp(uri, "file:", 5) == 0;
 }
 
-// check_directory tells why others could read or write what is in it, or NULL.
+// check_directory tells why others could read or write the files, or NULL.
 static const char *check_directory(int fd)
 {
     struct stat st;
@@ -439,7 +441,7 @@ static const char *check_directory(int fd)
     return st.st_mode & (S_IRWXG | S_IRWXO) ? "others may enter or read it (chmod 700)" : NULL;
 }
 
-// open_directory checks what it has opened: what is at the path may be another's by then.
+// open_directory checks the directory that it has opened: the path may lead to another one by then.
 static int open_directory(const char *path, bool make, struct phi_report *report)
 {
     if (make && mkdir(path, 0700) != 0 && errno != EEXIST)
@@ -464,7 +466,7 @@ static int open_directory(const char *path, bool make, struct phi_report *report
     return phi_fail(report, -EACCES, "the store's directory %s: %s", path, wrong);
 }
 
-// open_notify: by the descriptor, for the path may lead elsewhere by now.
+// open_notify goes by the descriptor, as the path may lead elsewhere by now.
 static int open_notify(const struct phi_file_store *store)
 {
     char path[40];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A lock that may be held across I/O, because whoever waits for it does so with a deadline.
+// A lock that may be held across I/O, because threads wait for it with a deadline.
 #ifndef PHI_STORE_GATE_H
 #define PHI_STORE_GATE_H
 

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-// No sender has more messages under way: what is further ahead is not from one of ours.
+// No sender has more messages under way. One that is further ahead is not from a sender of ours.
 static const uint64_t window = 1 << 20;
 
 void phi_held_free(struct phi_held *held)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What came from one peer and is not handed out yet: puts messages in order, drops what was seen,
-// waits for gaps and for the member record. No I/O and no locks: the receiving thread owns it.
+// The inbox of one peer has what came and is not handed out yet. It puts messages in order, drops
+// those that were seen, and waits for gaps and for the member record. No I/O and no locks: the
+// receiving thread owns it.
 #ifndef PHI_STORE_INBOX_H
 #define PHI_STORE_INBOX_H
 
@@ -19,7 +20,7 @@ struct phi_held {
 };
 void phi_held_free(struct phi_held *held);
 
-// All zero is an inbox of a peer of which nothing is known.
+// All zero is an inbox of a peer that is not known yet.
 struct phi_inbox {
     uint64_t incarnation;  // of the newest member record, 0: none yet
     uint64_t taken;        // sequence of the last message handed out of this life
@@ -27,17 +28,20 @@ struct phi_inbox {
 };
 void phi_inbox_fini(struct phi_inbox *inbox);
 
-// phi_inbox_member: a member record came. True if it is of a newer life than known: then what was
-// held of older ones is gone.
+// phi_inbox_member: a member record came. True if it is of a newer life than the known one. Then
+// held messages of older ones are gone.
 bool phi_inbox_member(struct phi_inbox *inbox, uint64_t incarnation);
 
-// phi_inbox_add takes a message over where it returns 0. -ESTALE: of an older life; -EALREADY: seen
-// before; -ERANGE: its sequence is absurdly far ahead. A second message with one sequence replaces
-// the first if its number is larger (its sender withdrew the first) and the first was not handed
+// phi_inbox_add takes a message over, and returns 0. A second message with one sequence replaces
+// the first if its number is larger (its sender withdrew the first), and the first was not handed
 // out.
+// Errors; the message stays the caller's:
+//   -ESTALE: it is of an older life
+//   -EALREADY: it was seen before
+//   -ERANGE: its sequence is absurdly far ahead
 int phi_inbox_add(struct phi_inbox *inbox, struct phi_held *held);
 
-// phi_inbox_pop returns the next message in order, the caller's from now on, or NULL.
+// phi_inbox_pop returns the next message in order, or NULL. It is the caller's from now on.
 struct phi_held *phi_inbox_pop(struct phi_inbox *inbox);
 
 #endif

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// The keys of a job in a store of callbacks:
 //   ph:{job}:epoch:member:R           the member record of rank R's latest life
 //   ph:{job}:epoch:A>B:life:life:n    message n of a life of A to one of B; n counts 1, 2, 3, ...
-//   ph:{job}:epoch:expelled:R:life    this life of R was expelled; stays for those who come later
-// So the receiver always knows the one key of each sender that comes next. Lives are incarnations,
-// in hexadecimal digits: so the longest key has its room.
+//   ph:{job}:epoch:expelled:R:life    this life of R was expelled; stays for later ranks
+// So the receiver always knows the one next key of each sender. Lives are incarnations, in
+// hexadecimal digits, so that the longest key fits.
 #include "store/keys.h"
 
 #include <inttypes.h>

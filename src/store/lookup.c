@@ -12,7 +12,7 @@
 #include "base/wake.h"
 
 struct phi_lookup {
-    atomic_int holders; // who waits, and the thread: the last one frees
+    atomic_int holders; // the caller, and the thread: the last one frees
     struct phi_wake wake;
     char *host, *port; // copies: the store may be closed first
     atomic_bool done;  // its release pairs with the acquire of phi_lookup_done: all below is there
@@ -22,7 +22,8 @@ struct phi_lookup {
 
 void phi_lookup_drop(struct phi_lookup *lookup)
 {
-    // Release: what this holder wrote comes before the free. Acquire: the last one sees all of it.
+    // Release: the writes of this holder come before the free. Acquire: the last holder sees all of
+    // them.
     if (lookup == NULL || atomic_fetch_sub_explicit(&lookup->holders, 1, memory_order_acq_rel) > 1)
         return;
     if (lookup->addresses)
@@ -58,7 +59,7 @@ static void *look_up_main(void *opaque)
     return NULL;
 }
 
-// begin: addresses in figures are there at once.
+// begin: an address in figures needs no look-up.
 static int begin(struct phi_lookup *lookup)
 {
     pthread_t thread;

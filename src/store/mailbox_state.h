@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the two halves of a mailbox share: send.c, which also opens it, and receive.c.
+// The two halves of a mailbox share this: send.c, which also opens it, and receive.c.
 #ifndef PHI_STORE_MAILBOX_STATE_H
 #define PHI_STORE_MAILBOX_STATE_H
 
@@ -23,7 +23,7 @@ struct phi_mailbox {
     const struct phi_store_ops *ops;
     struct phi_store *store;
 
-    struct phi_gate gate; // guards what sends: the outboxes, the record, the commands of the store
+    struct phi_gate gate; // guards sending: the outboxes, the record, the commands of the store
     struct phi_outbox *outboxes;
     uint8_t *record;
     size_t record_size;
@@ -44,15 +44,16 @@ struct phi_mailbox {
     char job[PHI_JOB_MAX + 1];
 };
 
-// forget: the store may have lost everything.
+// phi_mailbox_forget: the store may have lost everything.
 void phi_mailbox_forget(struct phi_mailbox *mailbox);
 
-// Inside the gate. flush brings the store up to date, through lost connections, until the deadline;
-// prune frees what was acknowledged.
+// Inside the gate.
+// phi_mailbox_flush brings the store up to date, through lost connections, until the deadline.
+// phi_mailbox_prune frees what was acknowledged.
 int phi_mailbox_flush(struct phi_mailbox *mailbox, int64_t deadline);
 void phi_mailbox_prune(struct phi_mailbox *mailbox);
 
-// fenced reports PH_EFENCED, and returns it.
+// phi_mailbox_fenced reports PH_EFENCED, and returns it.
 int phi_mailbox_fenced(struct phi_mailbox *mailbox);
 
 #endif

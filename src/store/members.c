@@ -48,7 +48,7 @@ static void visit_value(void *opaque, const void *value, size_t size)
     visitor->visit(visitor->opaque, &record);
 }
 
-// read_files: expulsions after the records of the lives that they end.
+// read_files reads expulsions after the records of the lives that they end.
 static int read_files(const struct phi_mailbox_params *params, struct visitor *visitor)
 {
     struct phi_file_store *store;

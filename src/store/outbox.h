@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What was sent to one peer and is not known to have been taken. No I/O; the holder of the
-// mailbox's gate owns it, only `acknowledged` may be raised by any thread.
+// The outbox of one peer has what was sent and is not known to have been taken. No I/O. The holder
+// of the mailbox's gate owns it; any thread may raise `acknowledged`.
 #ifndef PHI_STORE_OUTBOX_H
 #define PHI_STORE_OUTBOX_H
 
@@ -22,15 +22,15 @@ struct phi_kept {
 struct phi_outbox {
     uint64_t incarnation;   // the peer's life that the sequences count for
     uint64_t sequence;      // last given
-    _Atomic uint64_t given; // the same, for who looks from outside
+    _Atomic uint64_t given; // the same, for a look from outside
     uint64_t number;        // last given; goes on over lives of the peer
     struct phi_kept *first, *last;
     _Atomic uint64_t acknowledged;
 };
 void phi_outbox_fini(struct phi_outbox *outbox);
 
-// phi_outbox_address turns to a new life of the peer: forgets what was for the old one. -ESTALE for
-// an older life.
+// phi_outbox_address turns to a new life of the peer, and forgets messages for the old one. -ESTALE
+// for an older life.
 int phi_outbox_address(struct phi_outbox *outbox, uint64_t incarnation);
 
 // phi_outbox_append keeps bytes (malloc, the outbox's on success) under the next sequence,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The receiving half of a mailbox: what the store delivers is checked, put into order and handed
-// out; who receives also puts again what the store forgot.
+// The receiving half of a mailbox: it checks what the store delivers, puts it into order and hands
+// it out. A receiving thread also puts again what the store forgot.
 #include <errno.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -25,12 +25,12 @@ static void consumed(struct phi_mailbox *mailbox, const struct phi_delivery *del
     mailbox->ops->consumed(mailbox->store, delivery->rank, delivery->incarnation, delivery->number);
 }
 
-// What others tell a rank before they have the record of its new life is nobody's fault.
+// Ranks may write before they have the record of this rank's new life. That is nobody's fault.
 static const char former_life[] = "for a former life of this rank";
 
 static int drop(struct phi_mailbox *mailbox, struct phi_delivery *delivery, const char *why)
 {
-    char whose[32] = ""; // what is no envelope says of no rank
+    char whose[32] = ""; // where there is no envelope no rank is known
     if (delivery->rank >= 0)
         snprintf(whose, sizeof whose, " from rank %d", delivery->rank);
     phi_log(mailbox->params.report, why == former_life ? PH_LOG_INFO : PH_LOG_WARN,
@@ -71,7 +71,7 @@ static void hand_out(struct phi_message *message, uint8_t *bytes, size_t size)
     message->size = size - PHI_ENVELOPE_SIZE;
 }
 
-// accept_member: 1 a message is out, 0 go on.
+// accept_member: 1: a message is out. 0: go on.
 static int accept_member(struct phi_mailbox *mailbox, struct phi_delivery *delivery,
                          const struct phi_envelope *envelope, struct phi_message *message)
 {
@@ -115,7 +115,7 @@ static int accept_message(struct phi_mailbox *mailbox, struct phi_delivery *deli
     consumed(mailbox, delivery);
     if (result == -ERANGE)
         return drop(mailbox, delivery, "its sequence is absurd");
-    // Seen before is the normal case after a lost connection: no warning.
+    // After a lost connection messages that were seen before are normal: no warning.
     free(delivery->bytes);
     return 0;
 }
@@ -126,7 +126,7 @@ static int accept(struct phi_mailbox *mailbox, struct phi_delivery *delivery,
     struct phi_envelope envelope = {0};
     const char *why = check_envelope(mailbox, delivery, &envelope);
     if (why) {
-        // What is for a later life of this rank is left to it.
+        // A message for a later life of this rank is left to that.
         if (!delivery->member && envelope.destination_incarnation <= mailbox->params.incarnation)
             consumed(mailbox, delivery);
         return drop(mailbox, delivery, why);
@@ -155,9 +155,9 @@ static bool pop_ready(struct phi_mailbox *mailbox, struct phi_message *message)
     }
 }
 
-// put_again is one attempt to put what the store forgot; a wake ends it where the backend can, so
-// that a thread which sleeps for something else sees it in time. Where wakes are so frequent that
-// none gets through, a short one is not ended.
+// put_again tries once to put what the store forgot. A wake ends the try where the backend can do
+// so: a thread that sleeps for something else sees it in time. Where wakes are so frequent that no
+// try gets through, a short one is not ended.
 static int put_again(struct phi_mailbox *mailbox, int64_t deadline)
 {
     bool short_one = mailbox->ops->interruptible && mailbox->resend_woken >= RESEND_WOKEN;
@@ -174,9 +174,9 @@ static int put_again(struct phi_mailbox *mailbox, int64_t deadline)
     return result;
 }
 
-// resend puts again what the store forgot, if somebody must, it is time and there is some: a look
-// at what is there already has none. What one attempt got done stays done; one that ran out of time
-// has more the next time.
+// resend puts again what the store forgot, if there is something, and if it is time. A call that
+// may not wait has no time for it. What one try got done stays done. A try that ran out of time has
+// more the next time.
 static int resend(struct phi_mailbox *mailbox, int64_t deadline)
 {
     int64_t now = phi_now();
@@ -188,7 +188,7 @@ static int resend(struct phi_mailbox *mailbox, int64_t deadline)
     mailbox->resend_at = result ? phi_deadline(RESEND_PAUSE) : 0;
     if (result == 0)
         mailbox->resend_ms = PHI_RESEND_FIRST;
-    // The wake is still there: who takes next sees it.
+    // The wake is still there: the next taker sees it.
     return result == -EINTR || (result == -ETIMEDOUT && phi_now() < deadline) ? 0 : result;
 }
 
@@ -207,8 +207,8 @@ static void begin_anew(struct phi_mailbox *mailbox, int64_t deadline)
         mailbox->ops->doubt(mailbox->store);
 }
 
-// Where nothing is wanted of the store it is not asked, not even for what may come by itself: an
-// exchange of hits costs no command.
+// none_wanted: where nothing is wanted the store is not asked, not even for messages that may come
+// unasked. So an exchange of hits costs no command.
 static bool none_wanted(const struct phi_mailbox *mailbox, const bool *wanted)
 {
     for (int rank = 0; wanted && rank < mailbox->params.ranks; rank++)
@@ -253,7 +253,7 @@ int phi_mailbox_receive(struct phi_mailbox *mailbox, const bool *wanted, int64_t
     for (;;) {
         if (pop_ready(mailbox, message))
             return 0;
-        // What must be dropped may come without end.
+        // Messages that must be dropped may come without end.
         if (phi_now() >= deadline && ++late > LATE_MOST)
             return -ETIMEDOUT;
         int result = resend(mailbox, deadline);

@@ -59,7 +59,8 @@ static int queue(struct phi_store_redis *store, int argc, const char *const *arg
     return phi_redis_queue(&store->commands, argc, argv, NULL);
 }
 
-// answer: whoever gives up waiting closes, or the next command would read this one's answer.
+// answer: a caller that gives up waiting must close, or the next command would read this one's
+// answer.
 static int answer(struct phi_store_redis *store, const char *command, int64_t deadline,
                   redisReply **reply)
 {
@@ -145,7 +146,7 @@ static int skip_many(struct phi_store_redis *store, const char *command, int cou
 
 // ---- lives
 
-// claim: as the backend's, and what phi_redis_queue_claim does.
+// claim does as the backend's, by phi_redis_queue_claim.
 static int claim(struct phi_store_redis *store, bool anew, char *key, uint64_t *latest,
                  int64_t deadline)
 {
@@ -196,8 +197,8 @@ static int refuse_bytes(struct phi_store_redis *store, const struct addition *ad
     return phi_redis_refused(&store->commands, command, reply);
 }
 
-// add runs [XDEL...] XADD EXPIRE in one pipeline. The reply to XADD, whatever it is, is the
-// caller's.
+// add runs [XDEL...] XADD EXPIRE in one pipeline. The caller gets the reply to XADD, whatever it
+// is.
 static int add(struct phi_store_redis *store, const struct addition *addition, int64_t deadline,
                redisReply **reply)
 {
@@ -224,7 +225,7 @@ static int add(struct phi_store_redis *store, const struct addition *addition, i
     return end(store, result);
 }
 
-// heal deletes the key if it is no stream: nobody of ours made it so.
+// heal deletes the key if it is no stream: none of our ranks made it so.
 static int heal(struct phi_store_redis *store, const char *key, int64_t deadline)
 {
     const char *argv[4] = {"EVAL", phi_redis_heal, "1", key};
@@ -258,8 +259,8 @@ static int xrange(struct phi_store_redis *store, const char *key, const char *fr
 
 // ---- messages
 
-// check_life: an id of a later life is in the stream. Of one that is over it is a leftover, which
-// nobody reads: it goes. -EEXIST, or PH_EFENCED.
+// check_life: an id of a later life is in the stream. If that life is over the stream is a
+// leftover, which nobody reads: it is deleted. -EEXIST, or PH_EFENCED.
 static int check_life(struct phi_store_redis *store, char *key, int64_t deadline)
 {
     uint64_t latest;
@@ -273,7 +274,7 @@ static int check_life(struct phi_store_redis *store, char *key, int64_t deadline
                     store->base.params->rank, key, store->server.uri.address);
 }
 
-// check_fence: is the last id of the stream one of a later life of ours? The stream may be gone
+// check_fence: whether the last id of the stream is of a later life of ours. The stream may be gone
 // meanwhile, when its reader leaves.
 static int check_fence(struct phi_store_redis *store, char *key, const redisReply *info,
                        int64_t deadline)
@@ -289,8 +290,8 @@ static int check_fence(struct phi_store_redis *store, char *key, const redisRepl
                                                         : -EEXIST;
 }
 
-// look finds out what a refused id means: 0 our message is there already, -EEXIST something else is
-// or was, PH_EFENCED.
+// look finds out why an id was refused. 0: our message is there already. -EEXIST: something else is
+// or was there. PH_EFENCED.
 static int look(struct phi_store_redis *store, const struct addition *addition, int64_t deadline)
 {
     const char *argv[3] = {"XINFO", "STREAM", addition->key};
@@ -329,8 +330,8 @@ static int judge_put(struct phi_store_redis *store, const struct addition *addit
     return phi_redis_nonsense(&store->commands, "XADD");
 }
 
-// check_size asks the server for its limit where it may be below the message. Who may not ask is
-// told by the server's refusal.
+// check_size asks the server for its limit where that may be less than the message. Where it may
+// not ask, the server's refusal tells it.
 static int check_size(struct phi_store_redis *store, int peer, size_t size, int64_t deadline)
 {
     const char *argv[3] = {"CONFIG", "GET", "proto-max-bulk-len"};
@@ -381,7 +382,7 @@ static int redis_put(struct phi_store *base, int peer, uint64_t number, const vo
 
 // ---- the member record
 
-// find_record looks for a record that an earlier announce may have left: 1 it is there, 0 it is
+// find_record looks for a record that an earlier announce may have left. 1: it is there. 0: it is
 // not.
 static int find_record(struct phi_store_redis *store, const struct addition *addition,
                        int64_t deadline)
@@ -425,8 +426,8 @@ static int redis_announce(struct phi_store *base, const void *bytes, size_t size
         result = phi_redis_nonsense(&store->commands, "XADD");
     store->announced_known = result == 0;
     freeReplyObject(reply);
-    // A store that forgot the record may have forgotten the number, too; and what is entered last
-    // expires last.
+    // A store that forgot the record may have forgotten the number, too. The record that is entered
+    // last expires last.
     if (result == 0)
         result = phi_redis_queue_claim(store, false, 0, NULL);
     return result ? result : end(store, skip(store, "EVAL", deadline));
@@ -508,7 +509,8 @@ static void redis_free(struct phi_store_redis *store)
     free(store);
 }
 
-// queue_leave: the mailboxes of this life, unless a later one has begun: then they are its own.
+// queue_leave deletes the mailboxes of this life, unless a later one has begun: then they belong to
+// that.
 static int queue_leave(struct phi_store_redis *store, const bool *done)
 {
     int own = store->base.params->rank, ranks = store->base.params->ranks, count = 0;
@@ -550,7 +552,7 @@ static int leave(struct phi_store_redis *store, const bool *done, int64_t deadli
 static void redis_close(struct phi_store *base, const bool *done, int64_t deadline)
 {
     struct phi_store_redis *store = redis_of(base);
-    // The reader goes first: it would only be woken by what follows.
+    // The reader is closed first: the following would only wake it.
     phi_redis_close(&store->inbound.connection, "");
     int result;
     do { // a connection that was lost before is noticed now; connect says when it is too late
@@ -561,7 +563,7 @@ static void redis_close(struct phi_store *base, const bool *done, int64_t deadli
     redis_free(store);
 }
 
-// refuse_unknown: who does not know a command of streams is asked what it is.
+// refuse_unknown asks a server that does not know a command of streams what it is.
 static int refuse_unknown(struct phi_store_redis *store, const char *command,
                           const redisReply *refusal, int64_t deadline)
 {

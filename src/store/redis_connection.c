@@ -157,8 +157,8 @@ void phi_redis_connection_fini(struct phi_redis_connection *connection)
 
 // ---- connecting
 
-// next_address: an address that failed makes way for the host's next one. After the last one all
-// are tried again, and the name is looked up meanwhile.
+// next_address turns from an address that failed to the host's next one. After the last one all are
+// tried again, and the name is looked up meanwhile.
 static void next_address(struct phi_redis_connection *connection)
 {
     if (!connection->address)
@@ -189,8 +189,8 @@ static void failed_attempt(struct phi_redis_connection *connection, int error)
 
 static void tune(int fd)
 {
-    // A server whose machine is gone sends no end: keepalive finds it for a read that has no
-    // deadline.
+    // A server whose machine is gone sends no end. For a read without a deadline, keepalive finds
+    // that.
     int on = 1, idle = KEEPALIVE_S, interval = KEEPALIVE_S / 3, count = 3;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
@@ -212,8 +212,8 @@ static int start_connect(struct phi_redis_connection *connection, const struct s
     return -errno;
 }
 
-// turn_end: when an address that does not answer makes way for the next one. It has its part of the
-// time that is left, and not much in the first rounds.
+// turn_end is when an address that does not answer makes way for the next one. It gets its part of
+// the time that is left, and less in the first rounds.
 static int64_t turn_end(const struct phi_redis_connection *connection, int64_t deadline)
 {
     int64_t now = phi_now(), turn = TURN_MS * PHI_MS << connection->round, left = 0;
@@ -238,8 +238,8 @@ static int start_attempt(struct phi_redis_connection *connection, int64_t deadli
     return start_connect(connection, connection->address->ai_addr, connection->address->ai_addrlen);
 }
 
-// wait_for polls the socket (fd -1: only sleeps) until `until`: the events, 0 at the end, -EINTR
-// where it was woken.
+// wait_for polls the socket (fd -1: only sleeps) until `until`. It returns the events, 0 at the
+// end, -EINTR where it was woken.
 static int wait_for(const struct phi_redis_connection *connection, int fd, short events,
                     int wake_fd, int64_t until)
 {
@@ -258,8 +258,8 @@ static int wait_for(const struct phi_redis_connection *connection, int fd, short
     }
 }
 
-// note_local keeps this end's address of the first connection: nobody else looks before open is
-// over.
+// note_local keeps this end's address of the first connection. No other thread looks at it before
+// open is over.
 static void note_local(struct phi_redis_connection *connection)
 {
     struct sockaddr_storage own;
@@ -288,7 +288,7 @@ static int queue_greeting(struct phi_redis_connection *connection)
     return result;
 }
 
-// take_addresses: those that a look-up has found, in the place of what there was.
+// take_addresses takes the addresses that a look-up has found, in the place of the former ones.
 static void take_addresses(struct phi_redis_connection *connection)
 {
     struct addrinfo *found;
@@ -321,8 +321,8 @@ static int start_lookup(struct phi_redis_connection *connection)
                   : 0;
 }
 
-// find_address: 1 there is one to try, 0 not yet, or an error. While a name is looked up again,
-// what it stood for before serves.
+// find_address: 1: there is one to try. 0: not yet. Or an error. While a name is looked up again,
+// its former addresses serve.
 static int find_address(struct phi_redis_connection *connection, int wake_fd, int64_t deadline)
 {
     int result = 0;
@@ -344,7 +344,7 @@ static int find_address(struct phi_redis_connection *connection, int wake_fd, in
     return result < 0 ? result : 0;
 }
 
-// finish_attempt: 1 connected, 0 failed or still under way, or an error.
+// finish_attempt: 1: connected. 0: failed, or still under way. Or an error.
 static int finish_attempt(struct phi_redis_connection *connection, int wake_fd, int64_t deadline)
 {
     int64_t until = connection->give_up_at < deadline ? connection->give_up_at : deadline;
@@ -371,7 +371,7 @@ static int finish_attempt(struct phi_redis_connection *connection, int wake_fd, 
     return result ? result : 1;
 }
 
-// is_denied: a unix socket that may not be opened, and not because its server is just making it.
+// is_denied: a unix socket that may not be opened, unless its server is just making it.
 static bool is_denied(struct phi_redis_connection *connection, int error)
 {
     bool denied = connection->server->uri.path &&
@@ -383,7 +383,7 @@ static bool is_denied(struct phi_redis_connection *connection, int error)
 static int begin_attempt(struct phi_redis_connection *connection, int64_t deadline)
 {
     const struct phi_redis_server *server = connection->server;
-    // Counted from here, so that a connection which had stood for a while is made anew at once.
+    // Counted from here, so that a connection which had stood for a while is made again at once.
     connection->retry_at = phi_deadline(RETRY_MS);
     connection->give_up_at = PHI_FOREVER;
     int result = start_attempt(connection, deadline);
@@ -471,8 +471,8 @@ int phi_redis_queue(struct phi_redis_connection *connection, int argc, const cha
     return result;
 }
 
-// lost: whoever ends connections before a first answer may be no store, or of TLS, which is told;
-// a host's next address may do better.
+// lost: a server that ends connections before its first answer may be no store, or may want TLS.
+// The sentence says so. A host's next address may do better.
 static int lost(struct phi_redis_connection *connection, const char *why)
 {
     bool mute = !connection->heard;
@@ -488,7 +488,8 @@ static int lost(struct phi_redis_connection *connection, const char *why)
     return -ECONNRESET;
 }
 
-// Whether there is something to read, or the end, where nothing can be written: it may say why.
+// is_readable: whether there is something to read, or the end, where nothing can be written. The
+// server may have said why.
 static bool is_readable(int fd)
 {
     char byte;
@@ -529,7 +530,7 @@ static int not_redis(struct phi_redis_connection *connection, const char *why)
     return PH_ESTORE;
 }
 
-// is_alert: the record by which a server refuses what is no TLS.
+// is_alert: whether a server of TLS has refused, by an alert record, what is no TLS.
 static bool is_alert(const char *bytes, size_t size)
 {
     return size >= 2 && bytes[0] == 0x15 && bytes[1] == 0x03;
@@ -625,7 +626,7 @@ int phi_redis_answer(struct phi_redis_connection *connection, int wake_fd, int64
             result = pump(connection, wake_fd, deadline);
         if (result)
             return result;
-        // What trickles in without end is no answer.
+        // Bytes that trickle in without end are no answer.
         if (phi_now() >= deadline && ++late > LATE_MOST)
             return -ETIMEDOUT;
     }
@@ -654,7 +655,7 @@ int phi_redis_refused(struct phi_redis_connection *connection, const char *comma
         return lost(connection, text);
     phi_fail(connection->server->report, PH_ESTORE, "the store at %s refused %s: %s%s",
              uri->address, command, text, phi_redis_advice(reply));
-    // A connection that is not let in stays so: the next attempt begins anew.
+    // A connection that the server does not let in stays so. The next try begins anew.
     if (phi_redis_is_error(reply, "NOAUTH") || strcmp(command, "AUTH") == 0 ||
         strcmp(command, "SELECT") == 0)
         phi_redis_close(connection, text);

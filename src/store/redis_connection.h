@@ -24,7 +24,7 @@ struct phi_mailbox_params;
 
 enum { PHI_REDIS_WORDS = 200 }; // of a server's error, as much as is repeated
 
-// What the connections of one store have in common.
+// The connections of one store have these in common.
 struct phi_redis_server {
     struct phi_store_uri uri;
     struct phi_report *report;
@@ -34,7 +34,7 @@ struct phi_redis_server {
     struct sockaddr_storage local; // of the first connection; AF_UNSPEC: none of IP
 };
 
-// How much a reply may have. hiredis' own constructors are behind ours.
+// The bounds on a reply. Our constructors check them and call hiredis' own.
 struct phi_redis_bounds {
     struct redisReplyObjectFunctions inside;
     const struct redisReplyObjectFunctions *outside;
@@ -71,44 +71,51 @@ void phi_redis_connection_init(struct phi_redis_connection *connection,
                                struct phi_redis_server *server);
 void phi_redis_connection_fini(struct phi_redis_connection *connection);
 
-// close drops the connection, everything unsent and everything unread. trouble: why, or "" where
-// nothing is wrong with the store.
+// close drops the connection, with everything unsent and unread. trouble: why, or "" where nothing
+// is wrong with the store.
 void phi_redis_close(struct phi_redis_connection *connection, const char *trouble);
 
-// connect returns 1 where a new connection was made (AUTH and SELECT are under way), 0 where one is
-// up. Until the deadline it tries again: -ETIMEDOUT (reported, with the last trouble), -EINTR
-// (wake_fd, may be -1, became readable), -ENOMEM, -EMFILE, -EACCES and the like (a unix socket that
-// may not be opened). An attempt, or a look-up of the host's name, that is under way is gone on
-// with by the next call. Of several addresses each is tried, the first ones for a part of the time
-// only.
+// phi_redis_connect returns 1 where it made a new connection (AUTH and SELECT are under way), 0
+// where one is up. It tries again until the deadline. The next call goes on with a try, or a
+// look-up of the host's name, that is under way. It tries each of several addresses, the first ones
+// for a part of the time only.
+// Errors:
+//   -ETIMEDOUT: reported, with the last trouble
+//   -EINTR: wake_fd (may be -1) became readable
+//   -EACCES and the like: a unix socket may not be opened
+//   -ENOMEM, -EMFILE
 int phi_redis_connect(struct phi_redis_connection *connection, int wake_fd, int64_t deadline);
 
-// try is one step of that and waits for nothing: 1 as connect, 0 not yet (not reported), or an
-// error but -ETIMEDOUT. Only where none is up.
+// phi_redis_try is one step of that, and waits for nothing. 1 as connect; 0: not yet (not
+// reported); or an error except -ETIMEDOUT. Only where no connection is up.
 int phi_redis_try(struct phi_redis_connection *connection);
 
-// queue formats one command and counts it; it is sent by the next phi_redis_answer. 0 or -ENOMEM
-// (reported).
+// phi_redis_queue formats one command and counts it. The next phi_redis_answer sends it. 0 or
+// -ENOMEM (reported).
 int phi_redis_queue(struct phi_redis_connection *connection, int argc, const char *const *argv,
                     const size_t *sizes);
 
-// answer sends what is queued and returns the next reply (freeReplyObject). -ETIMEDOUT (not
-// reported, the connection stays: whoever gives the question up must close), -EINTR (as connect),
-// -ECONNRESET (lost and closed), PH_ESTORE (nonsense or a refused password; reported and closed).
+// phi_redis_answer sends the queued commands and returns the next reply (freeReplyObject).
+// Errors:
+//   -ETIMEDOUT: not reported; the connection stays, and a caller that gives the question up must
+//     close it
+//   -EINTR: as connect
+//   -ECONNRESET: lost and closed
+//   PH_ESTORE: nonsense or a refused password; reported and closed
 int phi_redis_answer(struct phi_redis_connection *connection, int wake_fd, int64_t deadline,
                      redisReply **reply);
 
-// refused turns an error reply into a result, closing the connection where another may do better:
-// -ECONNRESET (still loading, unblocked by a change of roles), else PH_ESTORE, reported in the
-// server's words with what to do about it.
+// phi_redis_refused turns an error reply into a result. It closes the connection where another may
+// do better, with -ECONNRESET (still loading, unblocked by a change of roles). Else it returns
+// PH_ESTORE, reported in the server's words, with advice.
 int phi_redis_refused(struct phi_redis_connection *connection, const char *command,
                       const redisReply *reply);
 
-// nonsense reports an answer of the wrong type or shape, and closes. PH_ESTORE.
+// phi_redis_nonsense reports an answer of the wrong type or shape, and closes. PH_ESTORE.
 int phi_redis_nonsense(struct phi_redis_connection *connection, const char *command);
 
-// words copies the server's error, printable and without the password (some servers repeat what
-// they do not know).
+// phi_redis_words copies the server's error, printable and without the password (some servers
+// repeat words that they do not know).
 void phi_redis_words(const struct phi_redis_server *server, const redisReply *reply,
                      char text[PHI_REDIS_WORDS]);
 

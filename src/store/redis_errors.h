@@ -9,8 +9,7 @@
 
 bool phi_redis_is_error(const redisReply *reply, const char *prefix);
 
-// phi_redis_advice says what to do about an error, as the end of a sentence; "" where nothing is
-// known.
+// phi_redis_advice returns advice about an error, as the end of a sentence. "": there is none.
 const char *phi_redis_advice(const redisReply *reply);
 
 #endif

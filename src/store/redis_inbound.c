@@ -99,8 +99,8 @@ void phi_redis_consumed(struct phi_store *store, int rank, uint64_t incarnation,
     pthread_mutex_unlock(&inbound->lock);
 }
 
-// queue_xdel queues one XDEL of the last ids consumed from a rank and forgets them: where it fails,
-// they come again after the reconnect, or expire.
+// queue_xdel queues one XDEL of the last ids that were consumed from a rank, and forgets them.
+// Where it fails, they come again after the reconnect, or expire.
 static int queue_xdel(struct phi_store_redis *store, int rank)
 {
     struct phi_consumed *consumed = &store->inbound.consumed[rank];
@@ -132,7 +132,7 @@ int phi_redis_queue_deletes(struct phi_store_redis *store)
 
 static void forget_positions(struct phi_store_redis *store)
 {
-    // A restarted server counts from the beginning: so do we, and what comes twice is dropped by
+    // A restarted server counts from the beginning, and so do we. What comes twice is dropped by
     // its sequence.
     memset(store->inbound.last, 0,
            (size_t)store->base.params->ranks * sizeof(*store->inbound.last));
@@ -158,8 +158,9 @@ static int queue_xread(struct phi_store_redis *store)
     return result;
 }
 
-// connect: 1 where the connection is new. A look at what is there already is no time to connect in,
-// and nothing to report; but who only ever looks gets a connection too, step by step.
+// connect_inbound: 1 where the connection is new. A look at messages that are there already leaves
+// no time to connect in, and reports nothing. A caller that only ever looks gets a connection, too,
+// step by step.
 static int connect_inbound(struct phi_store_redis *store, int64_t deadline)
 {
     struct phi_redis_inbound *inbound = &store->inbound;
@@ -181,7 +182,7 @@ static bool is_array(const redisReply *reply, size_t elements)
     return reply->type == REDIS_REPLY_ARRAY && reply->elements == elements;
 }
 
-// find_stream: the rank that a key stands for, or -1.
+// find_stream returns the rank whose stream has this key, or -1.
 static int find_stream(struct phi_store_redis *store, const redisReply *name)
 {
     char **keys = store->inbound.keys;
@@ -199,7 +200,7 @@ static int find_stream(struct phi_store_redis *store, const redisReply *name)
     return (int)rank;
 }
 
-// check_stream looks at [key, [[id, fields]...]] and moves our place in that stream.
+// check_stream looks at [key, [[id, fields]...]], and moves our place in that stream.
 static int check_stream(struct phi_store_redis *store, const redisReply *stream)
 {
     if (!is_array(stream, 2) || stream->element[1]->type != REDIS_REPLY_ARRAY)
@@ -263,7 +264,7 @@ static int error_reply(struct phi_store_redis *store, const redisReply *reply, i
     return result;
 }
 
-// accept_reply keeps an answer with entries, or deals with another. 0, or as take.
+// accept_reply keeps an answer with entries, or handles another one. 0, or as take.
 static int accept_reply(struct phi_store_redis *store, redisReply *reply, int64_t deadline)
 {
     struct phi_redis_inbound *inbound = &store->inbound;
@@ -298,7 +299,7 @@ int phi_redis_inbound_start(struct phi_store_redis *store, int64_t deadline)
     return result == -ETIMEDOUT || result == -ECONNRESET ? 0 : result;
 }
 
-// hand_out moves one entry into delivery: true, or false where it is none of ours.
+// hand_out moves one entry into delivery. True, or false where it is none of ours.
 static bool hand_out(struct phi_store_redis *store, const redisReply *stream, redisReply *entry,
                      struct phi_delivery *delivery)
 {
@@ -331,7 +332,7 @@ static bool hand_out(struct phi_store_redis *store, const redisReply *stream, re
     return true;
 }
 
-// next_entry: true with a delivery; false where the reply is used up.
+// next_entry: true with a delivery. False where the reply is used up.
 static bool next_entry(struct phi_store_redis *store, struct phi_delivery *delivery)
 {
     struct phi_redis_inbound *inbound = &store->inbound;
@@ -365,7 +366,7 @@ int phi_redis_take(struct phi_store *base, const bool *wanted, int64_t deadline,
     (void)wanted; // one XREAD waits for all
     while (!next_entry(store, delivery)) {
         int result = connect_inbound(store, deadline);
-        // Only now: what is put again must not reach a server that is about to go.
+        // Not earlier: messages that are put again must not reach a server that is about to go.
         if (result == 1)
             return -ECONNRESET;
         redisReply *reply;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The lives of a job's ranks, as the store counts them. A clock that was set back, or another
-// host's, says nothing of which of two lives is the later: what the store was told last does.
+// The store counts the lives of a job's ranks. A clock that was set back, or another host's, does
+// not tell which of two lives is the later. The life that the store was told last is.
 #include "store/redis_state.h"
 
 #include <errno.h>
@@ -10,9 +10,10 @@
 
 enum { WORDS = 8 }; // EVAL script n lives, and four arguments
 
-// Enters ARGV[2] in the lives, KEYS[1], as the latest of rank ARGV[1], and deletes the other KEYS:
-// 0. A later life that is there stays, and so do the keys: the answer is its number. ARGV[4]: 1
-// where the same number is another life's. Numbers are compared as texts: Lua's have 53 bits.
+// Enters ARGV[2] in the lives, KEYS[1], as the latest of rank ARGV[1], deletes the other KEYS, and
+// returns 0. Where a later life is entered, that and the keys stay, and the answer is its number.
+// ARGV[4]: 1 where the same number is another life's. Numbers are compared as texts: Lua's have 53
+// bits.
 static const char claim_script[] =
     "local t = redis.call('TYPE', KEYS[1]).ok "
     "if t ~= 'hash' and t ~= 'none' then redis.call('DEL', KEYS[1]) end "

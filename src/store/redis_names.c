@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// How the streams of a job and their entries are called.
+// The names of a job's streams and of their entries.
 #include "store/redis_state.h"
 
 #include <errno.h>

@@ -2,10 +2,9 @@
 // The Redis backend, shared by its two halves: redis.c writes over one connection, redis_inbound.c
 // reads over another.
 //
-// Keys: ph:{job}:epoch:members and ph:{job}:epoch:A>B for each ordered pair, all streams, and
-// ph:{job}:epoch:lives, a hash of the number of each rank's latest life ({job} is the cluster's
-// hash tag). Reads never destroy: what was consumed is deleted by XDEL in a later
-// pipeline of commands.
+// Keys: ph:{job}:epoch:members, and ph:{job}:epoch:A>B for each ordered pair, all streams;
+// ph:{job}:epoch:lives, a hash of the number of each rank's latest life. {job} is the cluster's
+// hash tag. Reads never destroy: a later pipeline of commands deletes by XDEL what was consumed.
 #ifndef PHI_STORE_REDIS_STATE_H
 #define PHI_STORE_REDIS_STATE_H
 
@@ -24,14 +23,14 @@ const char *phi_decimal_parse(const char *text, uint64_t *value);           // w
 int phi_stream_id_parse(struct phi_stream_id *id, const redisReply *reply); // 0 or -EBADMSG
 void phi_stream_id_print(char text[PHI_STREAM_ID_TEXT], struct phi_stream_id id);
 
-// phi_stream_last reads the last id that a stream has had out of XINFO's answer: 0 or -EBADMSG.
+// phi_stream_last reads the last id that a stream has had from XINFO's answer: 0 or -EBADMSG.
 int phi_stream_last(struct phi_stream_id *id, const redisReply *info);
 
-// phi_stream_find looks for an entry [id, [m, bytes]] with these bytes: its place, or the number of
-// entries.
+// phi_stream_find looks for an entry [id, [m, bytes]] with these bytes. It returns its place, or
+// the number of entries.
 size_t phi_stream_find(const redisReply *entries, const void *bytes, size_t size);
 
-// What was consumed of one inbound stream and is not deleted yet.
+// The ids of one inbound stream that were consumed and are not deleted yet.
 struct phi_consumed {
     struct phi_stream_id *ids;
     size_t count, capacity;
@@ -74,17 +73,17 @@ struct phi_store_redis {
 char *phi_redis_pair_key(const struct phi_store_redis *store, int from, int to);
 
 // phi_redis_queue_claim enters the number of this life as that of the latest one of its rank, and
-// deletes the keys; where a later life is entered, nothing changes. anew: so it is where the same
-// number is, which is another life's then. phi_redis_read_claim: the answer, as claim of the
-// backend.
+// deletes the keys. Where a later life is entered, nothing changes. anew: so it is where the same
+// number is entered, which is another life's then.
+// phi_redis_read_claim takes the answer, as claim of the backend.
 int phi_redis_queue_claim(struct phi_store_redis *store, bool anew, int count, char *const *keys);
 int phi_redis_read_claim(struct phi_store_redis *store, const redisReply *reply, uint64_t *latest);
 
 int phi_redis_inbound_init(struct phi_store_redis *store);
 void phi_redis_inbound_fini(struct phi_store_redis *store);
 
-// phi_redis_inbound_start sends the first XREAD, so that a server which forgets everything from now
-// on is noticed.
+// phi_redis_inbound_start sends the first XREAD, so that we notice a server which forgets
+// everything from now on.
 int phi_redis_inbound_start(struct phi_store_redis *store, int64_t deadline);
 
 int phi_redis_take(struct phi_store *base, const bool *wanted, int64_t deadline,
@@ -92,11 +91,11 @@ int phi_redis_take(struct phi_store *base, const bool *wanted, int64_t deadline,
 const struct phi_wake *phi_redis_wake(const struct phi_store *store);
 void phi_redis_consumed(struct phi_store *store, int rank, uint64_t incarnation, uint64_t number);
 
-// phi_redis_queue_deletes queues the deletion of what was consumed: how many answers are to be
-// skipped, or -ENOMEM. By who writes.
+// phi_redis_queue_deletes queues the deletion of what was consumed. It returns how many answers to
+// skip, or -ENOMEM. For the thread that writes.
 int phi_redis_queue_deletes(struct phi_store_redis *store);
 
-// phi_redis_heal is the script that deletes KEYS that are no streams: nobody of ours made them.
+// phi_redis_heal is the script that deletes KEYS that are no streams: none of our ranks made them.
 extern const char phi_redis_heal[];
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A mailbox from its opening to its end, and what it sends; receive.c has what comes in.
+// A mailbox from its opening to its end, and its sending half. receive.c has the other one.
 #include "store/mailbox.h"
 
 #include <errno.h>
@@ -88,8 +88,7 @@ static struct phi_mailbox *mailbox_new(const struct phi_mailbox_params *params)
     return NULL;
 }
 
-// choose_store: a store of the user's own, one in a directory, which stands behind the same
-// callbacks, or Redis.
+// choose_store takes a user's own store, one in a directory (behind the same callbacks), or Redis.
 static int choose_store(struct phi_mailbox *mailbox)
 {
     struct phi_mailbox_params *params = &mailbox->params;
@@ -109,7 +108,7 @@ static int choose_store(struct phi_mailbox *mailbox)
     return result;
 }
 
-// claim: of two lives of a rank that begin together the one that is entered second is the later.
+// claim: where two lives of a rank begin together, the one that is entered second is the later.
 static int claim(struct phi_mailbox *mailbox, int64_t deadline)
 {
     uint64_t latest = 0;
@@ -203,7 +202,8 @@ static int put(struct phi_mailbox *mailbox, int peer, struct phi_kept *kept, int
             kept->stored = true;
         if (result != -EEXIST)
             return result;
-        // Something else is there. Twice as far each time: it may have counted on.
+        // Something else is there. The number grows twice as far each time: the other life may have
+        // counted on.
         kept->number = mailbox->outboxes[peer].number += 1ull << tries;
     }
     return phi_fail(mailbox->params.report, PH_ESTORE,
@@ -212,7 +212,7 @@ static int put(struct phi_mailbox *mailbox, int peer, struct phi_kept *kept, int
 
 static int put_outbox(struct phi_mailbox *mailbox, int peer, int64_t deadline)
 {
-    // In order: what is unstored after something unstored waits for it.
+    // In order: a message waits for an earlier one that is not stored.
     for (struct phi_kept *kept = mailbox->outboxes[peer].first; kept; kept = kept->next) {
         int result = kept->stored ? 0 : put(mailbox, peer, kept, deadline);
         if (result)
@@ -238,7 +238,7 @@ static int put_all(struct phi_mailbox *mailbox, int64_t deadline)
     return 0;
 }
 
-// lost reports a connection that was lost again and again, and with what words.
+// lost reports a connection that was lost again and again, with the last trouble.
 static int lost(struct phi_mailbox *mailbox)
 {
     char why[240];
@@ -343,8 +343,8 @@ static uint8_t *encode_message(struct phi_mailbox *mailbox, int peer, const void
     return phi_envelope_encode(&envelope, bytes, size);
 }
 
-// withdraw turns the message into one that only fills its sequence. It may be in the store already,
-// under its number: the next number tells the two apart.
+// withdraw turns the message into one that only fills its sequence. The store may have it already,
+// under its number. The next number tells the two apart.
 static void withdraw(struct phi_mailbox *mailbox, int peer, struct phi_kept *kept, uint8_t *empty)
 {
     free(kept->bytes);
@@ -362,7 +362,7 @@ static int send_kept(struct phi_mailbox *mailbox, int peer, struct phi_kept *kep
     int result = phi_mailbox_flush(mailbox, deadline);
     if (kept->stored) {
         free(empty);
-        return 0; // whatever became of others
+        return 0; // whatever happened to others
     }
     withdraw(mailbox, peer, kept, empty);
     return result;

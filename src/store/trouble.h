@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is wrong with a store at the moment, in words, for sentences about what did not come
-// through it. Any thread.
+// The present trouble of a store, in words, for sentences about messages that did not come through
+// it. Any thread.
 #ifndef PHI_STORE_TROUBLE_H
 #define PHI_STORE_TROUBLE_H
 

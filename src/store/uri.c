@@ -30,7 +30,7 @@ static int hex(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-// decode copies a part without its percent signs; NULL with errno: EINVAL for a wrong escape or an
+// decode copies a part without its percent signs. NULL with errno; EINVAL: a wrong escape, or an
 // encoded zero.
 static char *decode(const char *from, size_t size)
 {
@@ -179,7 +179,7 @@ static int parse_unix(struct phi_store_uri *uri, const char *rest, size_t author
 }
 
 // parse_file takes file:/path, and file:///path, in which the empty host is this one. The last name
-// must be the directory's own: what is checked of it is checked of that.
+// must be the directory's own: the checks are of that directory.
 static int parse_file(struct phi_store_uri *uri, const char *rest, struct phi_report *report)
 {
     if (strncmp(rest, "//", 2) == 0)
@@ -278,7 +278,7 @@ static const char *check_file(int fd)
     return st.st_mode & others ? "others may read or write it (chmod 600)" : NULL;
 }
 
-// open_file: O_NONBLOCK, for a pipe of that name must not hold us.
+// open_file: O_NONBLOCK, as a pipe of that name must not hold us.
 static int open_file(const char *file, struct phi_report *report, FILE **in)
 {
     int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);

@@ -18,7 +18,7 @@ struct phi_store_uri {
     char address[160]; // for messages: no user, no password
 };
 
-// phi_store_uri_parse: -EINVAL says which part is wrong and quotes nothing, for anything in a
+// phi_store_uri_parse: -EINVAL says which part is wrong. It quotes nothing, as anything in a
 // mistyped URI may be the password. -ENOMEM. On failure nothing is owned.
 int phi_store_uri_parse(struct phi_store_uri *uri, const char *text, struct phi_report *report);
 void phi_store_uri_fini(struct phi_store_uri *uri); // and overwrites the password
@@ -27,8 +27,8 @@ void phi_store_uri_fini(struct phi_store_uri *uri); // and overwrites the passwo
 int phi_store_uri_password(struct phi_store_uri *uri, const char *password,
                            struct phi_report *report);
 
-// phi_store_uri_password_file takes the first line of a regular file: this user's or root's, that
-// nobody else may read or write (-EACCES; root's group may read root's).
+// phi_store_uri_password_file takes the first line of a regular file. It must be this user's or
+// root's, and nobody else may read or write it (-EACCES; root's group may read root's).
 int phi_store_uri_password_file(struct phi_store_uri *uri, const char *file,
                                 struct phi_report *report);
 
