@@ -29,13 +29,13 @@ struct phi_delivery {
 // time beside them. consumed may come from any thread at any time. close comes last and alone.
 //
 // Results of announce, put, take and refresh:
-//   - -ETIMEDOUT: the deadline passed; what was sent may or may not be there. Reported, except by
-//     take with a connection that is up: there nothing came, which is no failure.
-//   - -ECONNRESET: the connection was lost, so the store may have forgotten everything (a restarted
-//     server). The mailbox announces again, and puts again all that is not acknowledged. The next
-//     call connects again, until its deadline. Not reported.
-//   - PH_ESTORE: the store answered with an error or nonsense. Reported, in the store's words.
-//   - PH_EFENCED: a newer life of this rank writes to the same place. Reported.
+// - -ETIMEDOUT: the deadline passed; what was sent may or may not be there. Reported, except by
+//   take with a connection that is up: there nothing came, which is no failure.
+// - -ECONNRESET: the connection was lost, so the store may have forgotten everything (a restarted
+//   server). The mailbox announces again, and puts again all that is not acknowledged. The next
+//   call connects again, until its deadline. Not reported.
+// - PH_ESTORE: the store answered with an error or nonsense. Reported, in the store's words.
+// - PH_EFENCED: a newer life of this rank writes to the same place. Reported.
 struct phi_store_ops {
     size_t size; // of this struct
     const char *name;
