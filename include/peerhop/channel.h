@@ -226,7 +226,7 @@ struct ph_path_report {
     size_t rejected_count;
     struct {
         const char *name;   // of a path, method or handle kind; "wide": ll of more than 8192 bytes
-        const char *reason; // e.g. "libfabric is not built in", "the probe read other bytes than
+        const char *reason; // e.g. "libfabric is not built in", "the trial found other bytes than
                             // were written"
     } rejected[16];
     const char *flush; // what makes data that came over the net visible to the receiver's streams:

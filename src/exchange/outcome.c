@@ -11,7 +11,7 @@
 #include "exchange/pending.h"
 #include "exchange/request.h"
 #include "exchange/roles.h"
-#include "meeting/attempt.h"
+#include "meeting/trial.h"
 #include "meeting/path.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
@@ -39,7 +39,7 @@ static const char *missing(const struct phi_pending *pending)
                : peer->to.hello != NULL && phi_contact_by_net(peer)
                    ? "its hello for the net path has not come through the store, "
                      "or the two do not reach each other over the net"
-               : phi_attempt_waits(peer)
+               : phi_trial_waits(peer)
                    ? "it has not found out so far whether its device reaches this one by ipc"
                : peer->contact.refused
                    ? "its member record is there, but nobody listens at its socket: it "

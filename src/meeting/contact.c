@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "meeting/attempt.h"
+#include "meeting/trial.h"
 #include "meeting/path.h"
 #include "peer/message.h"
 #include "peer/node.h"
@@ -174,7 +174,7 @@ int phi_contact_make(struct phi_peer *peer, const struct phi_capabilities *their
     if (rc == 0)
         rc = phi_contact_hello(peer, theirs, c, deadline);
     if (rc == 0)
-        rc = phi_attempt_make(peer, c->socket, deadline);
+        rc = phi_trial_try(peer, c->socket, deadline);
     if (rc == 0)
         c->far = is_far(peer);
     if (rc == 0 && peer->self->rank > peer->rank && !c->far)

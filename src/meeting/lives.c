@@ -10,7 +10,7 @@
 #include "ending/link.h"
 #include "lane/flag_memory.h"
 #include "lane/staging.h"
-#include "meeting/attempt.h"
+#include "meeting/trial.h"
 #include "peer/channel.h"
 #include "peer/exports.h"
 #include "peer/keys.h"
@@ -72,8 +72,7 @@ void phi_peer_free(struct phi_peer *peer)
     phi_revoke_free(peer);
     free_keys(peer);
     free_remote_exports(peer);
-    phi_memory_import_close(peer->trial.probe);
-    phi_attempt_free(peer->trial.attempt);
+    phi_trial_free(peer);
     phi_flag_memory_close(peer);
     free_channels(peer->channels.first);
     free_channels(peer->channels.retired);
@@ -124,7 +123,7 @@ static void take_record(struct phi_peer *peer, uint64_t incarnation,
     peer->contact.refused = peer->contact.mute = peer->contact.unreachable =
         peer->contact.net_refused = false;
     peer->contact.shut = peer->contact.knocked = peer->contact.elsewhere = false;
-    phi_attempt_renew(peer);
+    phi_trial_renew(peer);
     peer->life.newer = 0;
     peer->state = PHI_PEER_KNOWN;
 }
@@ -144,6 +143,7 @@ static void replace(struct phi_peer *peer)
     struct phi_peer *renewed = phi_peer_new(self, peer->rank);
     if (renewed == NULL)
         return; // another time
+    phi_trial_inherit(renewed, peer);
     take_record(renewed, peer->life.newer, &peer->life.newer_theirs);
     renewed->life.expelled = peer->life.expelled;
     peer->life.newer = 0;
@@ -201,7 +201,7 @@ void phi_peer_record(struct phi_peer *peer, uint64_t incarnation,
 static bool is_visited(const struct phi_peer *peer)
 {
     size_t cursor = 0;
-    if (peer->life.visitors > 0 || phi_release_names(peer) || phi_attempt_trying(peer) ||
+    if (peer->life.visitors > 0 || phi_release_names(peer) || phi_trial_trying(peer) ||
         phi_flag_memory_importing(peer))
         return true;
     for (const struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;)

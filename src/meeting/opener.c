@@ -27,8 +27,8 @@ static int open_net(struct phi_self *self, struct phi_net **net, struct phi_way 
     int rc = phi_net_open(&params, net);
     if (rc == 0)
         rc = phi_way_open(way, self->config, self->report, self->device, *net,
-                          (char *)self->trials.target.address +
-                              (size_t)PHI_PROBE_SLOTS * PHI_PROBE_SIZE);
+                          (char *)self->trials.memory.address +
+                              (size_t)PHI_TRIAL_PATTERNS * PHI_TRIAL_SIZE);
     if (rc && *net != NULL) {
         phi_net_close(*net);
         *net = NULL;
@@ -41,7 +41,7 @@ static void *opener_main(void *opaque)
     struct phi_self *self = opaque;
     struct phi_net *net = NULL;
     struct phi_way way = {0};
-    phi_probe_thread(self->device); // a provider may call the driver
+    phi_trial_thread(self->device); // a provider may call the driver
     const int rc = open_net(self, &net, &way);
     pthread_mutex_lock(&self->lock);
     self->net.way = way;

@@ -2,7 +2,7 @@
 #include "meeting/path.h"
 
 #include "base/clock.h"
-#include "meeting/attempt.h"
+#include "meeting/trial.h"
 #include "peer/peer.h"
 #include "peer/self.h"
 
@@ -11,8 +11,8 @@ enum phi_reason phi_contact_against(const struct phi_peer *peer, bool by_net, en
     const struct phi_transport *other = by_net ? &phi_transport_ipc : &phi_transport_net;
     if (!by_net && peer->contact.net_refused)
         return peer->contact.why;
-    if (by_net && phi_attempt_against(peer) != PHI_REASON_NONE)
-        return phi_attempt_against(peer);
+    if (by_net && phi_trial_against(peer) != PHI_REASON_NONE)
+        return phi_trial_against(peer);
     if (by_net && peer->contact.elsewhere)
         return PHI_REASON_ELSEWHERE;
     return other->viable(&peer->self->mine, &peer->theirs, kind);
@@ -22,7 +22,7 @@ bool phi_contact_by_net(const struct phi_peer *peer)
 {
     return !peer->contact.net_refused &&
            (phi_path_net(&peer->self->mine, &peer->theirs) || peer->contact.elsewhere ||
-            phi_attempt_against(peer) != PHI_REASON_NONE);
+            phi_trial_against(peer) != PHI_REASON_NONE);
 }
 
 bool phi_contact_due(const struct phi_peer *peer)

@@ -10,7 +10,7 @@
 #include "ending/link.h"
 #include "ending/look.h"
 #include "lane/flag_memory.h"
-#include "meeting/attempt.h"
+#include "meeting/trial.h"
 #include "meeting/contact.h"
 #include "meeting/hello.h"
 #include "meeting/lives.h"
@@ -54,7 +54,7 @@ static int take_segment(struct phi_peer *peer, struct phi_contact *c)
                         "rank %d (process %u on %s) sent another segment than it said", peer->rank,
                         peer->theirs.pid, peer->theirs.host);
     }
-    phi_segment_close(peer->segment); // of an attempt that failed later
+    phi_segment_close(peer->segment); // of a contact that failed later
     peer->segment = segment;
     return 0;
 }
@@ -90,9 +90,9 @@ static void end_life(struct phi_peer *peer, int code)
 // PH_EPEER if a process that has answered before does not listen any more.
 static int end_of(const struct phi_peer *peer, int rc)
 {
-    if (phi_attempt_end(peer))
-        return phi_attempt_end(peer);
-    return (rc == -ECONNREFUSED || rc == -ENOENT) && phi_attempt_answered(peer) ? PH_EPEER : 0;
+    if (phi_trial_end(peer))
+        return phi_trial_end(peer);
+    return (rc == -ECONNREFUSED || rc == -ENOENT) && phi_trial_answered(peer) ? PH_EPEER : 0;
 }
 
 // note_silence notes whether the peer answered a question of the time `asked`. A caller that had no
@@ -151,7 +151,7 @@ static void look(struct phi_peer *peer, int64_t deadline)
     if (rc == 0)
         rc = phi_contact_hello(peer, &theirs, &c, deadline);
     if (rc == 0)
-        rc = phi_attempt_ask(peer, c.socket, phi_contact_deadline(deadline));
+        rc = phi_trial_ask(peer, c.socket, phi_contact_deadline(deadline));
     pthread_mutex_lock(&peer->self->lock);
     note_silence(peer, rc, now);
     if (peer->state == PHI_PEER_KNOWN && end_of(peer, rc))
@@ -162,7 +162,7 @@ static void look(struct phi_peer *peer, int64_t deadline)
 static int prepare_net(struct phi_peer *peer, int64_t deadline)
 {
     // We do not look before the first hello is sent, as that would delay it.
-    if (peer->to.link != NULL && phi_attempt_against(peer) != PHI_REASON_NONE)
+    if (peer->to.link != NULL && phi_trial_against(peer) != PHI_REASON_NONE)
         look(peer, deadline);
     return phi_contact_by_net(peer) && phi_contact_due(peer) ? phi_hello_prepare(peer, deadline)
                                                              : 0;
@@ -175,7 +175,7 @@ static void make_ready(struct phi_peer *peer, struct phi_contact *c)
     peer->to.wake_fd = c->wake_fd;
     peer->to.pidfd = c->pidfd;
     c->socket = c->wake_fd = c->pidfd = -1;
-    phi_attempt_keep(peer);
+    phi_trial_join(peer);
     peer->state = PHI_PEER_READY;
     // Another thread may sleep for all already: this peer is to wake it as well (see
     // set_sleeping() in exchange/inbox.c).
@@ -196,7 +196,7 @@ static int conclude(struct phi_peer *peer, int rc, struct phi_contact *c)
         return fail_contact(peer, rc, theirs.socket);
     if (c->far) {
         phi_log(self->report, PH_LOG_INFO, "rank %d is not reached by ipc: %s", peer->rank,
-                phi_reason_text(phi_attempt_against(peer)));
+                phi_reason_text(phi_trial_against(peer)));
         return 0; // now over the net
     }
     if ((rc = map_segment(peer, c)))

@@ -2,7 +2,7 @@
 #include "meeting/reap.h"
 
 #include "lane/flag_memory.h"
-#include "meeting/attempt.h"
+#include "meeting/trial.h"
 #include "meeting/lives.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
@@ -11,7 +11,7 @@
 #include "release/imports.h"
 
 // Each function below returns whether it left something that can block because `blocking` is false.
-static bool reap_peer(struct phi_peer *peer, bool blocking)
+static bool reap_imports(struct phi_peer *peer, bool blocking)
 {
     struct phi_imports_look look = {.idle = true, .blocking = blocking};
     struct phi_remote_export *e;
@@ -20,31 +20,17 @@ static bool reap_peer(struct phi_peer *peer, bool blocking)
     return look.later;
 }
 
-static bool reap_probe(struct phi_peer *peer, bool blocking)
+static bool reap_peer(struct phi_peer *peer, bool blocking)
 {
-    struct phi_import *probe = peer->trial.probe;
-    if (probe == NULL || peer->trial.probing)
-        return false;
-    if (!blocking && phi_memory_import_blocks(probe))
-        return true;
-    peer->trial.probe = NULL;
-    pthread_mutex_unlock(&peer->self->lock);
-    phi_memory_import_close(probe);
-    pthread_mutex_lock(&peer->self->lock);
-    return false;
-}
-
-static bool reap_leaving(struct phi_peer *peer, bool blocking)
-{
-    bool left = reap_peer(peer, blocking);
-    return reap_probe(peer, blocking) || left;
+    bool left = reap_imports(peer, blocking);
+    return phi_trial_reap(peer, peer->self->end.leaving, blocking) || left;
 }
 
 static bool reap_former(struct phi_peer *peer, bool blocking)
 {
-    bool left = reap_peer(peer, blocking);
+    bool left = reap_imports(peer, blocking);
     left = phi_flag_memory_reap(peer, blocking) || left;
-    return reap_probe(peer, blocking) || left;
+    return phi_trial_reap(peer, true, blocking) || left;
 }
 
 // The peer stays while `reap` gives up the lock, and what follows it on the list is read
@@ -63,13 +49,11 @@ bool phi_reap(struct phi_self *self, bool blocking)
     pthread_mutex_lock(&self->lock);
     for (int rank = 0; rank < self->ranks; rank++)
         if (self->table[rank] != NULL)
-            left =
-                visit(self->table[rank], self->end.leaving ? reap_leaving : reap_peer, blocking) ||
-                left;
+            left = visit(self->table[rank], reap_peer, blocking) || left;
     left = phi_lives_reap(self, blocking) || left;
     for (struct phi_peer *peer = self->lives.former; peer != NULL; peer = peer->life.former)
         left = visit(peer, reap_former, blocking) || left;
-    left = phi_attempt_reap(self, blocking) || left;
+    left = phi_trial_reap_former(self, blocking) || left;
     phi_service_wake(self);
     pthread_mutex_unlock(&self->lock);
     return left;

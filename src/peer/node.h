@@ -38,10 +38,10 @@ enum phi_node_type {
     PHI_NODE_SEGMENT = 2, // to the lower rank. a: 1 where the two were to meet over the net, which
                           // does not serve. Answer: descriptor of the pair's segment
     PHI_NODE_EXPORT = 3,  // a: export id. Answer: its descriptor
-    PHI_NODE_PROBE =
-        4, // Answer: record of the probe allocation, its descriptor where the kind needs one
-    PHI_NODE_VERIFY =
-        5, // a: offset in the probe allocation, b: seed. Answer: status of phi_probe_verify
+    // Answer: record of the trial memory, its descriptor where the kind needs one
+    PHI_NODE_TRIAL_MEMORY = 4,
+    // a: offset in the trial memory, b: seed. Answer: status of phi_trial_memory_verify
+    PHI_NODE_VERIFY = 5,
     PHI_NODE_TAKEN = 6, // a: slot, b: round. Answer: a: 1 taken, 0 not
     // a: rank + 1, or 0; b: an op id with that rank. Answer: a: rank + 1 of the rank that the
     // application waits for to come to an exchange, or 0 (also where another of its threads may
@@ -67,10 +67,10 @@ enum phi_node_type {
     // another PID namespace; -ENOENT: this kernel, or a policy, gives none
     PHI_NODE_PROCESS = 33,
 
-    // Asks whether ipc serves; see meeting/attempt.h. a: the sender's outcome, enum phi_reason + 1,
-    // or 0: it has none so far; bytes: record of its probe allocation. Answer: the same of the
+    // Asks whether ipc serves; see meeting/trial.h. a: the sender's outcome, enum phi_reason + 1,
+    // or 0: it has none so far; bytes: record of its trial memory. Answer: the same of the
     // receiver; b: 1: the receiver leaves, 2: it has aborted
-    PHI_NODE_ATTEMPT = 31,
+    PHI_NODE_TRIAL = 31,
 
     // First contact over the net; neither is answered. See meeting/hello.h. a: the receiver's
     // nonce; bytes: the sender's hello.
@@ -111,7 +111,7 @@ struct phi_node_message {
 static inline bool phi_node_answered(unsigned type)
 {
     return type < PHI_NODE_NOTIFY || type == PHI_NODE_STATUS || type == PHI_NODE_ABOUT ||
-           type == PHI_NODE_PROCESS || type == PHI_NODE_ATTEMPT ||
+           type == PHI_NODE_PROCESS || type == PHI_NODE_TRIAL ||
            type == PHI_NODE_ROLES; // not PHI_NODE_ABORT
 }
 

@@ -18,7 +18,7 @@
 #include "transport/transport.h"
 
 struct ph_channel;
-struct phi_attempt;
+struct phi_trial;
 struct phi_hello;
 struct phi_key;
 struct phi_link;
@@ -67,15 +67,10 @@ struct phi_meetings {
     enum phi_reason why; // ... over the net, of both
 };
 
-// Two trials find out whether ipc serves: an attempt, where no record says it (meeting/attempt.h),
-// and the write-and-verify probe of the device pair (meeting/mapping.h). Private to meeting.
-struct phi_trial {
-    struct phi_attempt *attempt; // or NULL
-    bool probing, probed;        // the probe is under way, done
-    enum phi_reason reason;      // the probe's outcome
-    // kept until the end, or a reap of what a former life left: closing it could block
-    struct phi_import *probe;
-    uint64_t seed; // of the pattern that was written there; 0: none
+// The trials of ipc (meeting/trial.h): with the life that is there, and with a later one that has
+// asked before its record came. NULL: none. Private to meeting/trial.c.
+struct phi_peer_trials {
+    struct phi_trial *present, *later;
 };
 
 // How messages get to the peer's service thread, and how that is woken.
@@ -171,7 +166,8 @@ struct phi_channels {
     struct phi_uses late; // uses by the messages that were taken of channels that had ended
 };
 
-// Memory of flags of both ends, kept as long as the probe. Private to lane/flag_memory.c.
+// Memory of flags of both ends, kept until the end, or a reap of a former life. Private to
+// lane/flag_memory.c.
 struct phi_flag_pair {
     struct phi_own_flags *own;
     struct phi_remote_export *theirs[PHI_FLAG_PARTS]; // or NULL
@@ -221,7 +217,7 @@ struct phi_peer {
     struct phi_segment *segment;
     struct phi_life life;
     struct phi_meetings contact;
-    struct phi_trial trial;
+    struct phi_peer_trials trials;
     struct phi_connection to;
     struct phi_staging *staging; // of the link, or NULL
     struct phi_fifo fifo;

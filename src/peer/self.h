@@ -24,7 +24,7 @@
 #include "transport/way.h"
 
 struct ph_exchange_request;
-struct phi_attempt;
+struct phi_trial;
 struct phi_device;
 struct phi_executor;
 struct phi_local_export;
@@ -38,13 +38,13 @@ struct phi_service;
 struct phi_table;
 struct phi_work;
 
-// The thread that tries for the service thread whether ipc serves; see meeting/attempt.h.
+// The thread that tries for the service thread whether ipc serves; see meeting/trial.h.
 struct phi_trier {
     pthread_t thread;
     bool made, busy; // it is to be joined; it is not done
-    struct phi_attempt *attempt;
+    struct phi_trial *trial;
     size_t size;
-    uint8_t record[PHI_EXPORT_MAX]; // of the peer's probe allocation
+    uint8_t record[PHI_EXPORT_MAX]; // of the peer's trial memory
 };
 
 // So many threads enqueue groups at once without asking for memory each time.
@@ -152,9 +152,9 @@ struct phi_serving {
 };
 
 struct phi_trials {
-    struct phi_probe target; // what peers' probes write to; does not change
+    struct phi_trial_memory memory; // peers map it and write there; does not change
     struct phi_trier trier;
-    struct phi_attempt *former; // with lives that are over, and something of them mapped
+    struct phi_trial *former; // with lives that are over, and something of them mapped
 };
 
 struct phi_flag_budget {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The rules of meeting/attempt.h. Pure functions: the model calls them, too.
+// The rules of meeting/trial.h. Pure functions: the model calls them, too.
 #ifndef PHI_RULES_OUTCOMES_H
 #define PHI_RULES_OUTCOMES_H
 

@@ -12,7 +12,7 @@
 #include "exchange/pending.h"
 #include "exchange/request.h"
 #include "exchange/roles.h"
-#include "meeting/attempt.h"
+#include "meeting/trial.h"
 #include "meeting/contact.h"
 #include "peer/exports.h"
 #include "peer/keys.h"
@@ -28,8 +28,8 @@
 #include "semaphore/segment.h"
 #include "service/status.h"
 
-// The service thread serves others, too, so it looks at a probe for no longer than this. The
-// process that asks does so again.
+// The service thread serves others, too, so it looks at its trial memory for no longer than this.
+// The process that asks does so again.
 #define VERIFY_DEADLINE_MS 500
 
 // other_life says whether this rank is (or was last) connected to another life of the peer. If so,
@@ -119,9 +119,9 @@ static int answer_export(struct phi_self *self, uint64_t id, int *fd)
     return 0;
 }
 
-static int answer_probe(struct phi_self *self, struct phi_node_message *answer, int *fd)
+static int answer_trial_memory(struct phi_self *self, struct phi_node_message *answer, int *fd)
 {
-    const struct phi_export *e = &self->trials.target.export_;
+    const struct phi_export *e = &self->trials.memory.export_;
     memcpy(answer->bytes, e->record, e->record_size);
     answer->bytes_size = (uint32_t)e->record_size;
     *fd = e->fd;
@@ -130,10 +130,10 @@ static int answer_probe(struct phi_self *self, struct phi_node_message *answer, 
 
 static int answer_verify(struct phi_self *self, uint64_t offset, uint64_t seed)
 {
-    if (offset > (uint64_t)(PHI_PROBE_SLOTS - 1) * PHI_PROBE_SIZE)
+    if (offset > (uint64_t)(PHI_TRIAL_PATTERNS - 1) * PHI_TRIAL_SIZE)
         return -EINVAL;
-    return phi_probe_verify(self->device, (const char *)self->trials.target.address + offset, seed,
-                            phi_deadline(VERIFY_DEADLINE_MS));
+    return phi_trial_memory_verify(self->device, (const char *)self->trials.memory.address + offset,
+                                   seed, phi_deadline(VERIFY_DEADLINE_MS));
 }
 
 static int answer_taken(struct phi_self *self, struct phi_peer *peer,
@@ -169,8 +169,8 @@ static int answer_locked(struct phi_self *self, const struct phi_node_message *r
     switch (request->type) {
     case PHI_NODE_SEGMENT:
         return answer_segment(self, peer, request, fd);
-    case PHI_NODE_ATTEMPT:
-        return phi_attempt_answer(peer, request, answer);
+    case PHI_NODE_TRIAL:
+        return phi_trial_answer(peer, request, answer);
     case PHI_NODE_EXPORT:
         return answer_export(self, request->a, fd);
     case PHI_NODE_TAKEN:
@@ -225,8 +225,8 @@ int phi_answer(struct phi_self *self, struct phi_status_ages *ages, struct phi_a
         return -EPERM;
     if (request->type == PHI_NODE_PROCESS)
         return answer_process(self, fd);
-    if (request->type == PHI_NODE_PROBE)
-        return answer_probe(self, answer, fd);
+    if (request->type == PHI_NODE_TRIAL_MEMORY)
+        return answer_trial_memory(self, answer, fd);
     if (request->type == PHI_NODE_VERIFY)
         return answer_verify(self, request->a, request->b); // may take a while: without the lock
     pthread_mutex_lock(&self->lock);

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "exchange/request.h"
-#include "meeting/attempt.h"
+#include "meeting/trial.h"
 #include "meeting/lives.h"
 #include "meeting/opener.h"
 #include "peer/exports.h"
@@ -144,7 +144,7 @@ int phi_self_open(const struct phi_self_params *params, int64_t deadline, struct
         phi_fail(self->report, rc, "no sockets to wake the service thread by: %s", ph_strerror(rc));
         goto close;
     }
-    if ((rc = phi_probe_open(self->memory, self->device, &self->trials.target)) ||
+    if ((rc = phi_trial_memory_open(self->memory, self->device, &self->trials.memory)) ||
         (rc = open_mailbox(self, params, deadline)))
         goto close;
     // The service must answer before anybody can learn of it.
@@ -162,7 +162,7 @@ void phi_self_close(struct phi_self *self, int64_t deadline)
     if (self == NULL)
         return;
     phi_service_close(self->serving.service);
-    phi_attempt_stop(self);
+    phi_trial_stop(self);
     for (int rank = 0; self->table != NULL && rank < self->ranks; rank++)
         phi_peer_free(self->table[rank]);
     for (int rank = 0; self->inbox.records != NULL && rank < self->ranks; rank++)
@@ -183,7 +183,7 @@ void phi_self_close(struct phi_self *self, int64_t deadline)
     for (int i = 0; i < PHI_SPARE_WORK; i++)
         free(self->issuing.spare[i]);
     phi_opener_join(self);
-    phi_probe_close(self->memory, self->device, &self->trials.target);
+    phi_trial_memory_close(self->memory, self->device, &self->trials.memory);
     for (uint32_t i = 0; i < self->exports.count; i++)
         phi_export_free(self->exports.live[i]);
     while (self->exports.ended != NULL) {

@@ -367,7 +367,7 @@ static void *run(void *opaque)
 {
     struct phi_service *service = opaque;
     struct phi_self *self = service->self;
-    phi_probe_thread(self->device);
+    phi_trial_thread(self->device);
     const int64_t period = self->config->expiry_s * 1000 / 3 * PHI_MS;
     int64_t refresh = phi_now() + period, beat = PHI_FOREVER;
     while (!atomic_load(&service->stop)) {

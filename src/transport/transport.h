@@ -20,8 +20,8 @@
     X(DEVICE, 3, "one rank has a device, the other has not")                                       \
     X(PEER_ACCESS, 4, "this device has no peer access to the other device")                        \
     X(IMPORT, 5, "the system refused the handle")                                                  \
-    X(PROBE_BYTES, 6, "the probe found other bytes than were written")                             \
-    X(PROBE_DEADLINE, 7, "the probe did not end in time")                                          \
+    X(TRIAL_BYTES, 6, "the trial found other bytes than were written")                             \
+    X(TRIAL_DEADLINE, 7, "the trial did not end in time")                                          \
     X(DESCRIPTOR, 8, "the descriptor did not come through the peer's socket")                      \
     X(RECORD, 9, "the export record is malformed")                                                 \
     X(NOT_BUILT, 10, "not in this build")                                                          \
@@ -122,7 +122,7 @@ bool phi_path_only_net(const struct phi_capabilities *mine, const struct phi_cap
 
 // phi_path_doubt: whether no record says if ipc serves two devices of one node, and the net could
 // serve. That is so where no process sees both devices, or the two live in different containers.
-// Then both try (meeting/attempt.h). Both ranks compute the same.
+// Then both try (meeting/trial.h). Both ranks compute the same.
 bool phi_path_doubt(const struct phi_capabilities *mine, const struct phi_capabilities *theirs);
 
 // phi_net_pair is the reason against the net that their records know, whether it is to serve or
@@ -142,27 +142,30 @@ enum phi_reason phi_ipc_pair(const struct phi_capabilities *mine,
 enum phi_reason phi_ipc_reach(const struct phi_capabilities *mine,
                               const struct phi_capabilities *theirs, enum phi_kind kind);
 
-// The probe of the ipc path: one rank writes a pattern through its mapping, the owner looks for it.
-// phi_probe_open makes the allocation that peers write to, and exports it. It has PHI_PROBE_SLOTS
-// patterns of PHI_PROBE_SIZE bytes, and behind them one for this rank itself. device NULL: host
-// memory.
-// phi_probe_close ends both.
-// phi_probe_write writes the pattern that `seed` determines into the peer's probe allocation, as
-// mapped here.
-// phi_probe_verify looks whether the pattern is there, in the owner's process. Both end at the
-// deadline at the latest.
-#define PHI_PROBE_SIZE  256
-#define PHI_PROBE_SLOTS 1024
-struct phi_probe {
+// Trial memory: one allocation of each rank, which peers map and write to, in the trial of the ipc
+// path (meeting/trial.h).
+// phi_trial_memory_open makes it and exports it. It has PHI_TRIAL_PATTERNS patterns of
+// PHI_TRIAL_SIZE bytes, and behind them one for this rank itself. device NULL: host memory.
+// phi_trial_memory_close ends both.
+// phi_trial_memory_write writes the pattern that `seed` determines into a peer's, as mapped here.
+// phi_trial_memory_verify looks whether the pattern is there, in the owner's process. Both end at
+// the deadline at the latest.
+#define PHI_TRIAL_SIZE     256
+#define PHI_TRIAL_PATTERNS 1024
+struct phi_trial_memory {
     void *address; // NULL: not open
     struct phi_export export_;
 };
-int phi_probe_open(struct phi_memory *memory, struct phi_device *device, struct phi_probe *probe);
-// phi_probe_thread makes the calling thread, one of the library's own, fit for phi_probe_verify.
-// NULL device: nothing to do.
-void phi_probe_thread(struct phi_device *device);
-void phi_probe_close(struct phi_memory *memory, struct phi_device *device, struct phi_probe *probe);
-int phi_probe_write(struct phi_device *device, void *mapped, uint64_t seed, int64_t deadline);
-int phi_probe_verify(struct phi_device *device, const void *owned, uint64_t seed, int64_t deadline);
+int phi_trial_memory_open(struct phi_memory *memory, struct phi_device *device,
+                          struct phi_trial_memory *trial);
+// phi_trial_thread makes the calling thread, one of the library's own, fit for
+// phi_trial_memory_verify. NULL device: nothing to do.
+void phi_trial_thread(struct phi_device *device);
+void phi_trial_memory_close(struct phi_memory *memory, struct phi_device *device,
+                            struct phi_trial_memory *trial);
+int phi_trial_memory_write(struct phi_device *device, void *mapped, uint64_t seed,
+                           int64_t deadline);
+int phi_trial_memory_verify(struct phi_device *device, const void *owned, uint64_t seed,
+                            int64_t deadline);
 
 #endif

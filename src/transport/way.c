@@ -101,24 +101,24 @@ int phi_way_register(const struct phi_way *way, struct phi_link *link, uint32_t 
 // As for the probe of a provider. Most need no second try.
 static const int64_t try_ms[] = {3000, 9000};
 
-struct attempt {
+struct way_try {
     struct phi_net *net;
     int64_t ms;
     uint8_t bytes[PHI_NET_TRY];
     char why[160];
 };
 
-static int attempt(void *opaque, const struct phi_net_memory *memory)
+static int try_link(void *opaque, const struct phi_net_memory *memory)
 {
-    struct attempt *a = opaque;
+    struct way_try *a = opaque;
     return phi_net_try(a->net, memory, a->bytes, a->ms, a->why, sizeof a->why);
 }
 
 // The driver reads what the net has moved: a provider that keeps another copy lies.
-static int try_once(const struct phi_way *way, struct attempt *a, void *memory)
+static int try_once(const struct phi_way *way, struct way_try *a, void *memory)
 {
     uint8_t there[PHI_NET_TRY];
-    int rc = with_memory(way, memory, sizeof there, attempt, a);
+    int rc = with_memory(way, memory, sizeof there, try_link, a);
     if (rc)
         return rc;
     // Others wait for the device meanwhile. The device is not what may be slow.
@@ -130,7 +130,7 @@ static int try_once(const struct phi_way *way, struct attempt *a, void *memory)
 }
 
 // A try that was only too slow is made again: the machine may be very busy just now.
-static bool is_moved(const struct phi_way *way, struct attempt *a, void *memory)
+static bool is_moved(const struct phi_way *way, struct way_try *a, void *memory)
 {
     int rc = -ETIMEDOUT;
     for (size_t i = 0; i < sizeof try_ms / sizeof try_ms[0] && rc == -ETIMEDOUT; i++) {
@@ -143,7 +143,7 @@ static bool is_moved(const struct phi_way *way, struct attempt *a, void *memory)
 static enum phi_reason try_way(struct phi_way *way, enum phi_way_kind kind, struct phi_net *net,
                                struct phi_report *report, void *memory)
 {
-    struct attempt a = {.net = net, .why = "it cannot be exported"};
+    struct way_try a = {.net = net, .why = "it cannot be exported"};
     way->kind = kind;
     if (is_moved(way, &a, memory))
         return PHI_REASON_NONE;

@@ -178,11 +178,11 @@ static void change_answer(struct phi_node_message *answer)
         answer->magic++;
     if (is("an answer of another version"))
         answer->version = 999;
-    if (answer->type == PHI_NODE_PROBE && is("a probe record of nonsense"))
+    if (answer->type == PHI_NODE_TRIAL_MEMORY && is("a trial record of nonsense"))
         memset(answer->bytes, 0x55, sizeof answer->bytes);
-    if (answer->type == PHI_NODE_PROBE && is("a probe record that is too long"))
+    if (answer->type == PHI_NODE_TRIAL_MEMORY && is("a trial record that is too long"))
         answer->bytes_size = UINT32_MAX;
-    if (answer->type == PHI_NODE_VERIFY && is("no probe is ever seen"))
+    if (answer->type == PHI_NODE_VERIFY && is("no pattern is ever seen"))
         answer->status = -EIO;
     if (answer->type == PHI_NODE_TAKEN && is("a round that was never taken"))
         answer->a = 1;
@@ -231,8 +231,8 @@ int __wrap_phi_memory_export(struct phi_memory *memory, const struct phi_allocat
                              struct phi_export *export_)
 {
     int rc = __real_phi_memory_export(memory, allocation, export_);
-    if (rc || allocation->size == (uint64_t)PHI_PROBE_SLOTS * PHI_PROBE_SIZE)
-        return rc; // that is the probe's
+    if (rc || allocation->size == (uint64_t)PHI_TRIAL_PATTERNS * PHI_TRIAL_SIZE)
+        return rc; // that is trial memory
     if (is("a record of 0 bytes"))
         put(export_->record, AT_SIZE, 0, 8);
     if (is("a record of 2^63 bytes"))

@@ -89,9 +89,9 @@ const Lie lies[] = {
     {"the segment is huge and sparse", 0, {-EBADMSG}, unusable},
     {"the segment is cut off later", 0, {-EBADMSG}, unusable},
     // Mapping.
-    {"a probe record of nonsense", 2, {PH_ENOPATH}, "RANK by ipc: the export record is malformed"},
-    {"a probe record that is too long", 2, {PH_ENOPATH, -ETIMEDOUT}, "RANK"},
-    {"no probe is ever seen", 2, {PH_ENOPATH}, "RANK by ipc: the probe found other bytes"},
+    {"a trial record of nonsense", 2, {PH_ENOPATH}, "RANK by ipc: the export record is malformed"},
+    {"a trial record that is too long", 2, {PH_ENOPATH, -ETIMEDOUT}, "RANK"},
+    {"no pattern is ever seen", 2, {PH_ENOPATH}, "RANK by ipc: the trial found other bytes"},
     {"the memory is missing", 2, {PH_ENOPATH}, "RANK by ipc: the descriptor did not come"},
     {"the memory is a full pipe", 2, {PH_ENOPATH}, "RANK by ipc: the export record is malformed"},
     {"the memory is a directory", 2, {PH_ENOPATH}, "RANK by ipc: the export record is malformed"},

@@ -57,7 +57,7 @@ TEST_P(Nodes, PutsBetweenThem)
 TEST_P(Nodes, InNetworksOfOneNodeNobodyNeedsToAskForTheNet)
 {
     if (!on_host())
-        GTEST_SKIP() << "devices: Attempt.DevicesInOtherContainersMeetOverTheNet";
+        GTEST_SKIP() << "devices: Trial.DevicesInOtherContainersMeetOverTheNet";
     Job job("host", 2);
     job.environment("PEERHOP_NET_PROVIDER", "tcp");
     EXPECT_EQ(job.run("between_nodes", "the two ranks are in different network namespaces"), "");

@@ -242,32 +242,32 @@ TEST_P(ExchangeFaults, HostAndDeviceMeetOverTheNetOnly)
     }
 }
 
-// ---- the probe
+// ---- the verify step of the trial
 
 static std::atomic<int> device_is_busy; // this many times
 
 extern "C" {
 struct phi_device;
-int __real_phi_probe_verify(struct phi_device *device, const void *owned, uint64_t seed,
-                            int64_t deadline);
-int __wrap_phi_probe_verify(struct phi_device *device, const void *owned, uint64_t seed,
-                            int64_t deadline);
-int __wrap_phi_probe_verify(struct phi_device *device, const void *owned, uint64_t seed,
-                            int64_t deadline)
+int __real_phi_trial_memory_verify(struct phi_device *device, const void *owned, uint64_t seed,
+                                   int64_t deadline);
+int __wrap_phi_trial_memory_verify(struct phi_device *device, const void *owned, uint64_t seed,
+                                   int64_t deadline);
+int __wrap_phi_trial_memory_verify(struct phi_device *device, const void *owned, uint64_t seed,
+                                   int64_t deadline)
 {
     return device_is_busy-- > 0 ? -ETIMEDOUT
-                                : __real_phi_probe_verify(device, owned, seed, deadline);
+                                : __real_phi_trial_memory_verify(device, owned, seed, deadline);
 }
 }
 
-// A device that does not come to look at the probe in the service thread's time has said nothing of
-// the path: it is asked again as long as the exchange has time.
-RANK_FUNCTION(probes_a_busy_device)
+// A device that does not come to look at the pattern in the service thread's time has said nothing
+// of the path: it is asked again as long as the exchange has time.
+RANK_FUNCTION(verifies_by_a_busy_device)
 {
     rank.open();
     device_is_busy = rank.rank == 0 ? 2 : 0;
     void *memory = rank.device->alloc(size);
-    ph_role role = role_of(rank, 1); // who probes it writes there
+    ph_role role = role_of(rank, 1); // the rank that verifies writes there
     ph_channel *channel = rank.channel(!rank.rank, 1, role, memory, size);
     if (rank.rank == 0)
         CHECK(device_is_busy < 0);
@@ -275,8 +275,8 @@ RANK_FUNCTION(probes_a_busy_device)
     rank.barrier();
 }
 
-TEST_P(ExchangeFaults, ABusyDeviceIsProbedAgain)
+TEST_P(ExchangeFaults, ABusyDeviceIsAskedAgain)
 {
     Job job(GetParam(), 2);
-    EXPECT_EQ(job.run("probes_a_busy_device"), "");
+    EXPECT_EQ(job.run("verifies_by_a_busy_device"), "");
 }

@@ -269,7 +269,7 @@ static int good_answer(const struct phi_node_message *request, struct phi_node_m
         return descriptor((unsigned)take(&input, 1));
     if (request->type == PHI_NODE_SEGMENT)
         return descriptor(DESCRIPTOR_GIVEN);
-    return request->type == PHI_NODE_EXPORT || request->type == PHI_NODE_PROBE
+    return request->type == PHI_NODE_EXPORT || request->type == PHI_NODE_TRIAL_MEMORY
                ? dup(pair->foreign.fd)
                : -1;
 }
@@ -333,7 +333,8 @@ static void check_channel(const struct ph_channel *channel)
         return;
     }
     HOLD(channel->fixed.theirs.address >= (uint8_t *)e->import->address);
-    HOLD(channel->fixed.theirs.address + channel->fixed.theirs.size <= (uint8_t *)e->import->address + e->import->size);
+    HOLD(channel->fixed.theirs.address + channel->fixed.theirs.size <=
+         (uint8_t *)e->import->address + e->import->size);
     channel->fixed.theirs.address[channel->fixed.theirs.size - 1] = 1;
 }
 

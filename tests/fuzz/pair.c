@@ -162,7 +162,7 @@ static void make_once(void)
     pthread_cond_init(&pair.self.changes.cond, &attributes);
     make_memory(&context->report);
     HOLD(phi_events_open(&pair.self.serving.events) == 0);
-    HOLD(phi_probe_open(pair.self.memory, NULL, &pair.self.trials.target) == 0);
+    HOLD(phi_trial_memory_open(pair.self.memory, NULL, &pair.self.trials.memory) == 0);
     for (int rank = 0; rank < 2; rank++) {
         uint64_t nonce = rank == 0 ? phi_hash(OWN_INCARNATION, THEIR_INCARNATION)
                                    : phi_hash(THEIR_INCARNATION, OWN_INCARNATION);

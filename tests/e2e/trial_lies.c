@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "e2e/attempt_lies.h"
+#include "e2e/trial_lies.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -16,7 +16,7 @@
 static bool (*_Atomic may)(void);
 static _Atomic int made, closed;
 static atomic_bool asked;
-static struct attempt_lie told;
+static struct trial_lie told;
 static atomic_bool other_addresses, another_version;
 static atomic_int slow_probes;
 static _Atomic int slow_ms;
@@ -41,7 +41,7 @@ bool was_asked(void)
     return asked;
 }
 
-void lie_in_attempts(struct attempt_lie lie)
+void lie_in_trials(struct trial_lie lie)
 {
     told = lie;
 }
@@ -136,7 +136,7 @@ void __wrap_phi_memory_import_close(struct phi_import *import)
 static struct phi_node_message lie_of(const struct phi_node_message *message, bool answer)
 {
     struct phi_node_message lie = *message;
-    if (message->type != PHI_NODE_ATTEMPT)
+    if (message->type != PHI_NODE_TRIAL)
         return lie;
     if (told.status && answer)
         lie.status = told.status;
@@ -155,7 +155,7 @@ int __wrap_phi_node_send(int socket, const struct phi_node_message *message, int
 {
     const struct phi_node_message lie = lie_of(message, true);
     const int rc = __real_phi_node_send(socket, &lie, fd);
-    if (message->type == PHI_NODE_ATTEMPT)
+    if (message->type == PHI_NODE_TRIAL)
         asked = true;
     return rc;
 }

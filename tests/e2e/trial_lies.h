@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a rank does otherwise where two try whether ipc serves them, wrapped at link time: nothing,
 // until it is told to. And what it maps.
-#ifndef TESTS_E2E_ATTEMPT_LIES_H
-#define TESTS_E2E_ATTEMPT_LIES_H
+#ifndef TESTS_E2E_TRIAL_LIES_H
+#define TESTS_E2E_TRIAL_LIES_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,14 +21,14 @@ int imports_open(void);
 // Whether a peer has asked this rank about its try, and was answered.
 bool was_asked(void);
 
-// lie_in_attempts: what this rank says of its try, in questions and answers, from now on. All 0: as
+// lie_in_trials: what this rank says of its try, in questions and answers, from now on. All 0: as
 // it is.
-struct attempt_lie {
+struct trial_lie {
     int32_t status; // of answers
     uint64_t a, b;
     bool no_record;
 };
-void lie_in_attempts(struct attempt_lie lie);
+void lie_in_trials(struct trial_lie lie);
 
 // have_other_addresses: those of this rank's net are of a format of their own.
 void have_other_addresses(void);

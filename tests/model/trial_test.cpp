@@ -311,12 +311,12 @@ std::set<std::string> failures(Break broken)
     return all;
 }
 
-TEST(AttemptModel, BothRanksGoByTheSame)
+TEST(TrialModel, BothRanksGoByTheSame)
 {
     EXPECT_EQ(failures(Break::NOTHING), std::set<std::string>{});
 }
 
-TEST(AttemptModel, EachRuleIsNeeded)
+TEST(TrialModel, EachRuleIsNeeded)
 {
     const std::string apart = "the two go two ways", never = "a rank never comes to know the path",
                       useless = "ipc, which does not serve";

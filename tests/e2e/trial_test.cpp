@@ -4,11 +4,11 @@
 // of them meanwhile.
 #include <unistd.h>
 
-#include "e2e/attempt_lies.h"
+#include "e2e/trial_lies.h"
 #include "e2e/conversing.h"
 #include "e2e/own_pids.h"
 
-class Attempt : public testing::Test
+class Trial : public testing::Test
 {
   protected:
     void SetUp() override
@@ -81,7 +81,7 @@ RANK_FUNCTION(comes_first)
     rank.barrier();
 }
 
-TEST_F(Attempt, NobodyWaitsForTheOthersApplication)
+TEST_F(Trial, NobodyWaitsForTheOthersApplication)
 {
     for (const std::string how : {"ipc 0", "ipc 1", "net 0", "net 1"}) {
         SCOPED_TRACE(how);
@@ -114,7 +114,7 @@ RANK_FUNCTION(one_reaches)
     rank.barrier();
 }
 
-TEST_F(Attempt, BothTakeTheNetWhereOneOfThemCannotMapAndNothingStaysMapped)
+TEST_F(Trial, BothTakeTheNetWhereOneOfThemCannotMapAndNothingStaysMapped)
 {
     for (const std::string how : {"0, the one that reaches first", "1, the one that reaches first",
                                   "0, the other", "1, the other"}) {
@@ -134,8 +134,8 @@ RANK_FUNCTION(counts_imports)
     rank.barrier();
 }
 
-// What was mapped for the try serves the probe.
-TEST_F(Attempt, NothingIsMappedThatWouldNotBeWhereTheTwoSeeEachOther)
+// Memory that the try has mapped serves the verify step.
+TEST_F(Trial, NothingIsMappedThatWouldNotBeWhereTheTwoSeeEachOther)
 {
     uint64_t made[2][2];
     for (int sees : {0, 1}) {
@@ -152,7 +152,7 @@ TEST_F(Attempt, NothingIsMappedThatWouldNotBeWhereTheTwoSeeEachOther)
     }
 }
 
-TEST(AttemptOnCuda, GpusThatReachEachOtherMeetByIpc)
+TEST(TrialOnCuda, GpusThatReachEachOtherMeetByIpc)
 {
     std::string why;
     if (!RedisServer::available() || !net_available() || !gpus_linked(&why))
@@ -204,7 +204,7 @@ RANK_FUNCTION(one_ends)
     rank.shared->value[OVER] = 1;
 }
 
-TEST_F(Attempt, TheEndOfTheOtherIsSeenAtOnce)
+TEST_F(Trial, TheEndOfTheOtherIsSeenAtOnce)
 {
     for (const std::string how :
          {"ipc, leaves", "ipc, is killed", "net, aborts", "net, leaves", "net, is killed",
@@ -246,7 +246,7 @@ RANK_FUNCTION(meets_the_next_life)
     rank.barrier();
 }
 
-TEST_F(Attempt, ALaterLifeIsTriedAnew)
+TEST_F(Trial, ALaterLifeIsTriedAnew)
 {
     const char *function = "meets_the_next_life";
     for (const std::string how :
@@ -296,7 +296,7 @@ RANK_FUNCTION(waits_for_a_stopped_one)
     rank.barrier();
 }
 
-TEST_F(Attempt, AProcessThatIsStoppedIsAskedAgain)
+TEST_F(Trial, AProcessThatIsStoppedIsAskedAgain)
 {
     for (const std::string how : {"ipc", "net"}) {
         SCOPED_TRACE(how);
@@ -339,7 +339,7 @@ RANK_FUNCTION(has_a_busy_driver)
     rank.barrier();
 }
 
-TEST_F(Attempt, ABusyDriverIsWaitedFor)
+TEST_F(Trial, ABusyDriverIsWaitedFor)
 {
     Job job("standin", 2);
     apart(job, 2, false);
@@ -348,10 +348,10 @@ TEST_F(Attempt, ABusyDriverIsWaitedFor)
 
 // ---- what no rank says
 
-static const attempt_lie lies[] = {
+static const trial_lie lies[] = {
     {-EXDEV, 0, 0, false},     {-EINPROGRESS, 0, 0, false},
     {PH_EPEER, 0, 0, false},   {5, 0, 0, false},
-    {0, 100, 0, false},        {0, 7, 0, false}, // PHI_REASON_PROBE_BYTES: no outcome of a try
+    {0, 100, 0, false},        {0, 7, 0, false}, // PHI_REASON_TRIAL_BYTES: no outcome of a try
     {0, UINT64_MAX, 0, false}, {0, 0, 3, false},
 };
 
@@ -360,9 +360,9 @@ RANK_FUNCTION(lies_about_its_try)
 {
     rank.open();
     const auto ops = both_ways(!rank.rank, static_cast<char *>(rank.device->alloc(2 * size)));
-    for (const attempt_lie &lie : lies) {
+    for (const trial_lie &lie : lies) {
         if (rank.rank == 1)
-            lie_in_attempts(lie);
+            lie_in_trials(lie);
         rank.barrier();
         if (rank.rank == 0)
             CHECK_SAYS(exchange_fails(rank, ops, -EBADMSG), "cannot reach rank 1 (process ");
@@ -372,13 +372,13 @@ RANK_FUNCTION(lies_about_its_try)
         rank.barrier();
     }
     if (rank.rank == 1)
-        lie_in_attempts({0, 0, 0, false});
+        lie_in_trials({0, 0, 0, false});
     rank.barrier();
     meet(rank, ops);
     rank.barrier();
 }
 
-TEST_F(Attempt, WhatNoRankSaysIsAnErrorThatNamesTheRank)
+TEST_F(Trial, WhatNoRankSaysIsAnErrorThatNamesTheRank)
 {
     Job job("standin", 2);
     apart(job, 2, false);
@@ -389,13 +389,13 @@ TEST_F(Attempt, WhatNoRankSaysIsAnErrorThatNamesTheRank)
 RANK_FUNCTION(shows_nonsense)
 {
     if (rank.rank == 1)
-        lie_in_attempts({0, 0, 0, true});
+        lie_in_trials({0, 0, 0, true});
     rank.open();
     meet(rank, both_ways(!rank.rank, static_cast<char *>(rank.device->alloc(2 * size))));
     rank.barrier();
 }
 
-TEST_F(Attempt, ARecordOfNonsenseIsNoOutcome)
+TEST_F(Trial, ARecordOfNonsenseIsNoOutcome)
 {
     Job job("standin", 2);
     apart(job, 2, false);
@@ -431,7 +431,7 @@ RANK_FUNCTION(by_providers_of_their_own)
     rank.barrier();
 }
 
-TEST_F(Attempt, RanksWhoseProvidersAreNotAlikeAreRefusedByName)
+TEST_F(Trial, RanksWhoseProvidersAreNotAlikeAreRefusedByName)
 {
     for (const char *what : {"frames", "addresses", "version"}) {
         SCOPED_TRACE(what);
@@ -467,7 +467,7 @@ RANK_FUNCTION(by_a_slow_provider)
     rank.barrier();
 }
 
-TEST_F(Attempt, AProviderThatIsSlowIsTriedAgain)
+TEST_F(Trial, AProviderThatIsSlowIsTriedAgain)
 {
     Job job("hostnet", 2);
     EXPECT_EQ(job.run("by_a_slow_provider"), "");
@@ -493,7 +493,7 @@ RANK_FUNCTION(by_a_provider_that_takes_long)
     rank.barrier();
 }
 
-TEST_F(Attempt, AProviderThatTakesLongHoldsUpNoCall)
+TEST_F(Trial, AProviderThatTakesLongHoldsUpNoCall)
 {
     Job job("hostnet", 2);
     EXPECT_EQ(job.run("by_a_provider_that_takes_long"), "");
@@ -520,7 +520,7 @@ RANK_FUNCTION(in_a_container)
     rank.barrier();
 }
 
-TEST_F(Attempt, DevicesInOtherContainersMeetOverTheNet)
+TEST_F(Trial, DevicesInOtherContainersMeetOverTheNet)
 {
     for (const char *path : {"auto", "ipc"}) {
         SCOPED_TRACE(path);
