@@ -107,12 +107,8 @@ static void print_build(void)
     printf("  CUDA headers  %s\n", phi_device_build());
     printf("  kernels       %s\n", phi_device_architectures());
     printf("  hiredis       %d.%d.%d\n", HIREDIS_MAJOR, HIREDIS_MINOR, HIREDIS_PATCH);
-    for (int i = 0; phi_transports[i]; i++) {
-        struct phi_capabilities none = {.net = phi_net_built()};
-        bool built = phi_transports[i]->viable(&none, &none, PHI_KIND_HOST) != PHI_REASON_NOT_BUILT;
-
-        printf("  path %-8s %s\n", phi_transports[i]->name, built ? "built in" : "left out");
-    }
+    printf("  path %-8s %s\n", phi_path_name(false), "built in");
+    printf("  path %-8s %s\n", phi_path_name(true), phi_net_built() ? "built in" : "left out");
 }
 
 static const char *yes_no(bool yes)
@@ -191,12 +187,12 @@ static const char *path_of(const struct place *mine, const struct place *theirs,
     enum phi_kind kind = theirs->device ? PHI_KIND_CUDA : PHI_KIND_HOST;
 
     *reason = PHI_REASON_NONE;
-    for (int i = 0; phi_transports[i]; i++) {
+    for (int net = 0; net <= 1; net++) {
         enum phi_reason why =
-            phi_transports[i]->viable(&mine->capabilities, &theirs->capabilities, kind);
+            phi_path_viable(net, &mine->capabilities, &theirs->capabilities, kind);
 
         if (why == PHI_REASON_NONE)
-            return phi_transports[i]->name;
+            return phi_path_name(net);
         if (*reason == PHI_REASON_NONE)
             *reason = why;
     }

@@ -20,7 +20,8 @@ A context takes a parameter of `struct ph_context_params` first, then its `setti
 environment, then the default. A value outside of its range fails `ph_context_create` with -EINVAL, and the sentence says the
 range. A `PEERHOP_*` variable that there is not is a warning, with the name that was most likely meant.
 
-| variable | default | range | meaning |
+'''
+TABLE = '''| variable | default | range | meaning |
 |---|---|---|---|
 '''
 ENTRY = re.compile(r'PEERHOP_(?P<name>\w+)=.*\n    default (?P<default>.*?)'
@@ -42,14 +43,21 @@ def row(entry):
     return f'| `PEERHOP_{entry["name"]}` | {default} | {span} | {cell(entry["help"])} |\n'
 
 
+def table(program, said):
+    entries = list(ENTRY.finditer(said))
+    if not entries or ''.join(entry.group() for entry in entries) != said:
+        sys.exit(f'{program} --config says something that this does not understand')
+    return TABLE + ''.join(row(entry) for entry in entries)
+
+
 def page(program):
     # Nothing of this environment: a password in it is hidden, but a value may be out of range.
     bare = {name: text for name, text in os.environ.items() if not name.startswith('PEERHOP_')}
     said = subprocess.run([program, '--config'], capture_output=True, text=True, check=True, env=bare).stdout
-    entries = list(ENTRY.finditer(said))
-    if not entries or ''.join(entry.group() for entry in entries) != said:
-        sys.exit(f'{program} --config says something that this does not understand')
-    return HEAD + ''.join(row(entry) for entry in entries)
+    parts = re.fullmatch(r'(.*\n)\n(Measuring aids.*)\n\n(.*)', said, re.S)
+    if not parts:
+        sys.exit(f'{program} --config does not say which variables are measuring aids')
+    return f'{HEAD}{table(program, parts[1])}\n## Measuring aids\n\n{parts[2]}\n\n{table(program, parts[3])}'
 
 
 def main():

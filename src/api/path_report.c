@@ -142,8 +142,7 @@ void phi_channel_report(const struct ph_channel *channel, bool outgoing,
         report_flags(channel, outgoing, report);
     else if (!net)
         report_words(channel, report);
-    const struct phi_transport *other = net ? &phi_transport_ipc : &phi_transport_net;
-    reject(report, other->name,
+    reject(report, phi_path_name(!net),
            phi_contact_against(
                channel->peer, net,
                (enum phi_kind)(by_us ? channel->fixed.theirs.kind : channel->fixed.own.kind)));

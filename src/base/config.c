@@ -51,6 +51,12 @@ static const struct variable variables[] = {PHI_CONFIG_MAP(STRING, NUMBER, CHOIC
 
 enum { VARIABLES = sizeof(variables) / sizeof(variables[0]) };
 
+// The index of the first measuring aid.
+enum {
+    AIDS = sizeof((const struct variable[]){PHI_CONFIG_USER_MAP(STRING, NUMBER, CHOICE)}) /
+           sizeof(struct variable)
+};
+
 static void *member_of(const struct phi_config *config, const struct variable *variable)
 {
     return (char *)config + variable->offset;
@@ -408,6 +414,8 @@ static void print_range(FILE *out, const struct variable *variable)
 void phi_config_print(FILE *out, const struct phi_config *config)
 {
     for (size_t i = 0; i < VARIABLES; i++) {
+        if (i == AIDS)
+            fputs("\nMeasuring aids: they force what the library chooses.\n\n", out);
         fprintf(out, PREFIX "%s=", variables[i].name);
         print_value(out, config, &variables[i]);
         fputs("\n    ", out);

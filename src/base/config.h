@@ -14,7 +14,7 @@
 // STRING(member, environment name, default, help)
 // NUMBER(member, environment name, default, minimum, maximum, help)
 // CHOICE(member, environment name, default, "a|b|c", help): the member is the index of the word
-#define PHI_CONFIG_MAP(STRING, NUMBER, CHOICE)                                                     \
+#define PHI_CONFIG_USER_MAP(STRING, NUMBER, CHOICE)                                                \
     STRING(job, "JOB", "", "name of the job in the store; the launcher's job id where unset")      \
     STRING(device, "DEVICE", "", "host, cuda or cuda:N; chosen where unset")                       \
     STRING(store, "STORE", "",                                                                     \
@@ -47,8 +47,6 @@
     NUMBER(channels, "CHANNELS", 16384, 16, 1048576,                                               \
            "most channels and most operation keys a pair of ranks may have")                       \
     NUMBER(spin_us, "SPIN_US", 50, 0, 1000000, "how long a blocking call spins before it sleeps")  \
-    NUMBER(worker_park_us, "WORKER_PARK_US", 1000, 50, 1000000,                                    \
-           "how long an idle queue worker sleeps")                                                 \
     NUMBER(memory_operation_streams, "MEMORY_OPERATION_STREAMS", 0, 0, 256,                        \
            "where ranks share a GPU, so many streams may wait by memory operation: quick there, "  \
            "but a process with more streams than CUDA_DEVICE_MAX_CONNECTIONS may hang")            \
@@ -64,48 +62,55 @@
            "beyond are slower, and say so")                                                        \
     CHOICE(protocol, "PROTOCOL", "put", "put|get",                                                 \
            "protocol of send/recv where the operation names none")                                 \
-    CHOICE(wait, "WAIT", "auto", "auto|kernel|memory_operation",                                   \
-           "how streams wait; a forced choice passes the limits")                                  \
-    STRING(table, "TABLE", "", "file of the two below for pairs of GPUs")                          \
+    STRING(table, "TABLE", "", "file of PEERHOP_LL_MAX and PEERHOP_SM_MAX for pairs of GPUs")      \
     NUMBER(ll_max, "LL_MAX", -1, -1, 1 << 20,                                                      \
            "bytes up to which a message of this rank goes by ll; -1: as PEERHOP_TABLE says, else " \
            "as is right for the pair. Signals, all channels but those on a pair's first 16 "       \
            "lines, and pairs for which no table says `wide`: 8192 at most")                        \
     NUMBER(sm_max, "SM_MAX", -1, -1, INT64_MAX,                                                    \
            "... and by sm, a larger one by ce; -1: as PEERHOP_TABLE says, else all")               \
-    CHOICE(method, "METHOD", "auto", "auto|ce|copy_kernel|sm|ll",                                  \
-           "how the ipc path copies; a forced ce passes the limits")                               \
     NUMBER(copy_blocks, "COPY_BLOCKS", 64, 1, 128,                                                 \
            "most thread blocks of a copy by kernel; fewer leave more to the caller's kernels")     \
-    NUMBER(net_part, "NET_PART", 2097152, 64, 1073741824,                                          \
-           "most bytes of one RMA operation of the net path")                                      \
     NUMBER(net_rails, "NET_RAILS", 1, 1, 4,                                                        \
            "endpoints that the data of one peer goes over, at least one for each NIC; of two "     \
            "ranks the fewer count")                                                                \
     NUMBER(net_staging, "NET_STAGING", 268435456, 1048576, 17179869184,                            \
            "bytes of pinned memory for each peer whose device memory, or ours, goes over the "     \
            "net; half of it receives")                                                             \
-    NUMBER(net_chunk, "NET_CHUNK", 524288, 4096, 67108864,                                         \
-           "most bytes of device memory that go over the net at once")                             \
     NUMBER(                                                                                        \
         net_backoff_us, "NET_BACKOFF_US", 500, 1, 100000,                                          \
         "how long the net's thread pauses at most while streams or graphs may have work for it")   \
     CHOICE(net_memory, "NET_MEMORY", "auto", "auto|dmabuf|hmem|staged",                            \
            "how memory of this rank's device meets the net: registered as a DMA-BUF or through "   \
            "FI_HMEM, where all that is needed for it is there, or through pinned slots")           \
-    CHOICE(net_flush, "NET_FLUSH", "auto", "auto|none|driver|read",                                \
-           "what makes visible what the net has written into registered memory of a device: "      \
-           "nothing, the driver's flush, a read through the same endpoint; auto: by the device's " \
-           "attributes")                                                                           \
     CHOICE(path, "PATH", "auto", "auto|ipc|net",                                                   \
            "how peers are reached: auto: net where ipc cannot; net: also others of this node; if " \
            "one of two ranks says net and none ipc, both do; ipc: by nothing else")                \
     CHOICE(reap, "REAP", "manual", "manual|idle",                                                  \
            "who unmaps released cudaMalloc and pool memory of peers: ph_reap, or the library "     \
            "when its own operations are done")                                                     \
-    CHOICE(check, "CHECK", "0", "0|1", "1: report calls on one direction that are not ordered")    \
     CHOICE(log, "LOG", "warn", "none|error|warn|info|debug",                                       \
            "log level, where the context is given none; without a callback lines go to stderr")
+
+// Measuring aids force what the library chooses, to measure one choice against another.
+#define PHI_CONFIG_AID_MAP(STRING, NUMBER, CHOICE)                                                 \
+    NUMBER(worker_park_us, "WORKER_PARK_US", 1000, 50, 1000000,                                    \
+           "how long an idle queue worker sleeps")                                                 \
+    CHOICE(wait, "WAIT", "auto", "auto|kernel|memory_operation",                                   \
+           "how streams wait; a forced choice passes the limits")                                  \
+    CHOICE(method, "METHOD", "auto", "auto|ce|copy_kernel|sm|ll",                                  \
+           "how the ipc path copies; a forced ce passes the limits")                               \
+    NUMBER(net_part, "NET_PART", 2097152, 64, 1073741824,                                          \
+           "most bytes of one RMA operation of the net path")                                      \
+    NUMBER(net_chunk, "NET_CHUNK", 524288, 4096, 67108864,                                         \
+           "most bytes of device memory that go over the net at once")                             \
+    CHOICE(net_flush, "NET_FLUSH", "auto", "auto|none|driver|read",                                \
+           "what makes visible what the net has written into registered memory of a device: "      \
+           "nothing, the driver's flush, a read through the same endpoint; auto: by the device's " \
+           "attributes")
+
+#define PHI_CONFIG_MAP(STRING, NUMBER, CHOICE)                                                     \
+    PHI_CONFIG_USER_MAP(STRING, NUMBER, CHOICE) PHI_CONFIG_AID_MAP(STRING, NUMBER, CHOICE)
 
 struct phi_config {
 #define PHI_CONFIG_STRING(member, name, value, help)            char *member;
@@ -145,8 +150,8 @@ enum ph_log_level phi_config_level(const char *const *settings);
 void phi_config_fini(
     struct phi_config *config); // and overwrites its strings: one may be a password
 
-// phi_config_print writes the table with current values, ranges and help. It writes *** for
-// passwords, in a store's URI, too, and for what may be one in a mistyped URI.
+// phi_config_print writes the table with current values, ranges and help, measuring aids last. It
+// writes *** for passwords, in a store's URI, too, and for what may be one in a mistyped URI.
 void phi_config_print(FILE *out, const struct phi_config *config);
 
 // phi_config_password finds the password in a store's URI. It returns where that begins, at its

@@ -223,8 +223,7 @@ static int no_path(const struct phi_key *key, uint32_t reach, uint32_t reached)
                         (unsigned long long)key->op_id, key->peer->rank, text);
     }
     bool net = key->peer->to.link != NULL;
-    const struct phi_transport *other = net ? &phi_transport_ipc : &phi_transport_net;
-    const char *path = net ? phi_transport_net.name : phi_transport_ipc.name;
+    const char *path = phi_path_name(net);
     enum phi_reason why = phi_contact_against(key->peer, net, PHI_KIND_HOST);
     return phi_fail(
         self->report, code,
@@ -232,7 +231,7 @@ static int no_path(const struct phi_key *key, uint32_t reach, uint32_t reached)
         "rank %d to rank %d by %s: %s; by %s: %s",
         self->rank, key->peer->rank, (unsigned long long)key->op_id, self->rank, key->peer->rank,
         path, phi_reason_text(reach), key->peer->rank, self->rank, path, phi_reason_text(reached),
-        other->name, phi_reason_text(why));
+        phi_path_name(!net), phi_reason_text(why));
 }
 
 // A buffer was released during the round, and one of the two confirms says so. Where it was the

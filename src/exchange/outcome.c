@@ -86,7 +86,7 @@ static void beside(const struct phi_pending *pending, char *text, size_t size)
                    !phi_capabilities_same_node(&peer->self->mine, &peer->theirs)
              : !peer->contact.net_refused))
         return;
-    snprintf(text, size, "; %s: %s", net ? phi_transport_ipc.name : phi_transport_net.name,
+    snprintf(text, size, "; %s: %s", phi_path_name(!net),
              phi_reason_text(phi_contact_against(peer, net, PHI_KIND_HOST)));
 }
 

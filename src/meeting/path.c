@@ -8,14 +8,13 @@
 
 enum phi_reason phi_contact_against(const struct phi_peer *peer, bool by_net, enum phi_kind kind)
 {
-    const struct phi_transport *other = by_net ? &phi_transport_ipc : &phi_transport_net;
     if (!by_net && peer->contact.net_refused)
         return peer->contact.why;
     if (by_net && phi_trial_against(peer) != PHI_REASON_NONE)
         return phi_trial_against(peer);
     if (by_net && peer->contact.elsewhere)
         return PHI_REASON_ELSEWHERE;
-    return other->viable(&peer->self->mine, &peer->theirs, kind);
+    return phi_path_viable(!by_net, &peer->self->mine, &peer->theirs, kind);
 }
 
 bool phi_contact_by_net(const struct phi_peer *peer)

@@ -222,7 +222,7 @@ int phi_contact_prepare(struct phi_peer *peer, int64_t deadline)
     if (!phi_capabilities_same_node(&self->mine, &peer->theirs) ||
         phi_capabilities_apart(&self->mine, &peer->theirs)) {
         peer->contact.unreachable = true;
-        peer->contact.why = phi_transport_net.viable(&self->mine, &peer->theirs, PHI_KIND_HOST);
+        peer->contact.why = phi_path_viable(true, &self->mine, &peer->theirs, PHI_KIND_HOST);
         return 0;
     }
     struct phi_capabilities theirs = peer->theirs;

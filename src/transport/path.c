@@ -74,3 +74,35 @@ bool phi_path_doubt(const struct phi_capabilities *mine, const struct phi_capabi
             (!phi_capabilities_same_device(mine, theirs) && !phi_capabilities_sees(mine, theirs) &&
              !phi_capabilities_sees(theirs, mine)));
 }
+
+static enum phi_reason ipc_viable(const struct phi_capabilities *mine,
+                                  const struct phi_capabilities *theirs, enum phi_kind kind)
+{
+    enum phi_reason reason = phi_node_reason(mine, theirs);
+    if (reason == PHI_REASON_NONE && phi_path_asked(mine, theirs))
+        reason = PHI_REASON_USER;
+    if (reason == PHI_REASON_NONE)
+        reason = phi_ipc_pair(mine, theirs);
+    return reason != PHI_REASON_NONE ? reason : phi_ipc_reach(mine, theirs, kind);
+}
+
+// Of any kind: memory that the net does not reach itself is staged.
+static enum phi_reason net_viable(const struct phi_capabilities *mine,
+                                  const struct phi_capabilities *theirs)
+{
+    const enum phi_reason reason = phi_net_pair(mine, theirs);
+    if (reason != PHI_REASON_NONE)
+        return reason;
+    return phi_path_net(mine, theirs) ? PHI_REASON_NONE : PHI_REASON_NET_ASKED;
+}
+
+const char *phi_path_name(bool net)
+{
+    return net ? "net" : "ipc";
+}
+
+enum phi_reason phi_path_viable(bool net, const struct phi_capabilities *mine,
+                                const struct phi_capabilities *theirs, enum phi_kind kind)
+{
+    return net ? net_viable(mine, theirs) : ipc_viable(mine, theirs, kind);
+}

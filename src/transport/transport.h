@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Paths: how bytes can get from here to a peer's buffer. The order of the table is the order of
-// preference; whether a path can serve is a pure function of both capability records and the memory
-// kind, so a table test covers it. What no record can know (a handle that the system refuses, P2P
-// that is advertised but broken) the try finds out.
+// Paths: how bytes get from here to a peer's buffer, by ipc or over the net. Ipc is preferred.
+// Whether a path can serve is a pure function of both capability records and the memory kind, so a
+// table test covers it. No record knows of a handle that the system refuses, or of peer access that
+// is advertised but broken: the trial finds that out (meeting/trial.h).
 #ifndef PHI_TRANSPORT_TRANSPORT_H
 #define PHI_TRANSPORT_TRANSPORT_H
 
@@ -95,20 +95,17 @@ static inline bool phi_reason_passes(unsigned reason)
            reason == PHI_REASON_DESCRIPTORS;
 }
 
-struct phi_transport {
-    const char *name;
-    // Why the path cannot serve `mine` in reaching memory of `kind` at `theirs`; PHI_REASON_NONE:
-    // it may.
-    enum phi_reason (*viable)(const struct phi_capabilities *mine,
-                              const struct phi_capabilities *theirs, enum phi_kind kind);
-};
+// phi_path_name returns "net" or "ipc".
+const char *phi_path_name(bool net);
+
+// phi_path_viable is the reason why the path cannot serve `mine` in reaching memory of `kind` at
+// `theirs`. PHI_REASON_NONE: it may.
+enum phi_reason phi_path_viable(bool net, const struct phi_capabilities *mine,
+                                const struct phi_capabilities *theirs, enum phi_kind kind);
 
 // phi_node_reason: PHI_REASON_NONE where both run on one node.
 enum phi_reason phi_node_reason(const struct phi_capabilities *mine,
                                 const struct phi_capabilities *theirs);
-
-extern const struct phi_transport phi_transport_ipc;
-extern const struct phi_transport phi_transport_net;
 
 // Both ranks compute the same answer to each of these.
 // phi_path_asked: whether one of the two asks for the net.
@@ -129,9 +126,6 @@ bool phi_path_doubt(const struct phi_capabilities *mine, const struct phi_capabi
 // not.
 enum phi_reason phi_net_pair(const struct phi_capabilities *mine,
                              const struct phi_capabilities *theirs);
-
-// All transports, best first, ended by NULL.
-extern const struct phi_transport *const phi_transports[];
 
 // phi_ipc_pair is the reason against ipc between two ranks of one node, in either direction, that
 // their records know. PHI_REASON_NONE: they know none.

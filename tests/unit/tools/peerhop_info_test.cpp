@@ -186,6 +186,9 @@ TEST_F(PeerhopInfo, ConfigShowsWhatIsInForce)
     EXPECT_TRUE(says("PEERHOP_STORE=redis://u:***@h\n")) << out;
     EXPECT_FALSE(says("hidden"));
     EXPECT_FALSE(says("devices")) << out;
+    const size_t aids = out.find("\nMeasuring aids: ");
+    EXPECT_LT(out.find("PEERHOP_LOG="), aids) << out;
+    EXPECT_LT(aids, out.find("PEERHOP_METHOD=")) << out;
 }
 
 TEST_F(PeerhopInfo, AWrongVariableIsNamed)

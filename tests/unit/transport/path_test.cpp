@@ -49,9 +49,9 @@ class Path : public testing::Test
         EXPECT_EQ(phi_path_net(&a, &b), net);
         EXPECT_EQ(phi_path_net(&b, &a), net);
         EXPECT_EQ(phi_path_only_net(&a, &b), phi_path_only_net(&b, &a));
-        EXPECT_EQ(phi_transport_ipc.viable(&a, &b, PHI_KIND_CUDA), ipc_here);
-        EXPECT_EQ(phi_transport_ipc.viable(&b, &a, PHI_KIND_CUDA), ipc_there);
-        EXPECT_EQ(phi_transport_net.viable(&a, &b, PHI_KIND_CUDA), against_net);
+        EXPECT_EQ(phi_path_viable(false, &a, &b, PHI_KIND_CUDA), ipc_here);
+        EXPECT_EQ(phi_path_viable(false, &b, &a, PHI_KIND_CUDA), ipc_there);
+        EXPECT_EQ(phi_path_viable(true, &a, &b, PHI_KIND_CUDA), against_net);
     }
 
     phi_capabilities a = {}, b = {};

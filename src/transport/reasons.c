@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "transport/transport.h"
 
-const struct phi_transport *const phi_transports[] = {&phi_transport_ipc, &phi_transport_net, NULL};
-
 const char *phi_reason_text(unsigned reason)
 {
     static const char *const text[PHI_REASON_COUNT] = {
