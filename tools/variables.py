@@ -54,10 +54,10 @@ def page(program):
     # Nothing of this environment: a password in it is hidden, but a value may be out of range.
     bare = {name: text for name, text in os.environ.items() if not name.startswith('PEERHOP_')}
     said = subprocess.run([program, '--config'], capture_output=True, text=True, check=True, env=bare).stdout
-    parts = re.fullmatch(r'(.*\n)\n(Measuring aids.*)\n\n(.*)', said, re.S)
+    parts = re.fullmatch(r'(.*\n)\nMeasuring aids: (.*)\n\n(.*)', said, re.S)
     if not parts:
         sys.exit(f'{program} --config does not say which variables are measuring aids')
-    return f'{HEAD}{table(program, parts[1])}\n## Measuring aids\n\n{parts[2]}\n\n{table(program, parts[3])}'
+    return f'{HEAD}{table(program, parts[1])}\n## Measuring aids\n\n{parts[2].capitalize()}\n\n{table(program, parts[3])}'
 
 
 def main():

@@ -81,7 +81,7 @@ static struct phi_trial *make(struct phi_self *self, struct phi_trial **at, uint
     return made;
 }
 
-// The trial with this life of the peer, made at first use. NULL: *rc is -ESTALE or -ENOMEM.
+// The trial with this life of the peer, made at first use. NULL: *rc is -ESTALE or -ENOMEM, else 0.
 static struct phi_trial *of_life(struct phi_peer *peer, uint64_t life, int *rc)
 {
     const struct phi_trial *later = peer->trials.later;
@@ -89,8 +89,9 @@ static struct phi_trial *of_life(struct phi_peer *peer, uint64_t life, int *rc)
     *rc = -ESTALE;
     if (life < peer->incarnation || (later != NULL && life < later->life))
         return NULL;
-    *rc = -ENOMEM;
-    return *at != NULL && (*at)->life == life ? *at : make(peer->self, at, life);
+    struct phi_trial *trial = *at != NULL && (*at)->life == life ? *at : make(peer->self, at, life);
+    *rc = trial != NULL ? 0 : -ENOMEM;
+    return trial;
 }
 
 enum phi_reason phi_trial_against(const struct phi_peer *peer)
