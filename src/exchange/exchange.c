@@ -163,9 +163,9 @@ static void let_go(struct phi_self *self, struct phi_pending *pending)
     phi_pending_wants(pending, false);
     key->request = NULL;
     if (self->table[key->peer->rank] != key->peer)
-        phi_key_disown(key);
+        phi_key_forget_buffers(key);
     else if (self->exports.ended != NULL)
-        phi_release_prune(key); // what was released meanwhile, and is closed by now
+        phi_key_drop_released(key); // what was released meanwhile, and is closed by now
 }
 
 // drop_request: its keys are let go.

@@ -40,7 +40,7 @@ void phi_pending_wants(struct phi_pending *pending, bool wants)
 void phi_pending_settle(struct phi_pending *pending, int result, struct ph_channel *channel)
 {
     phi_pending_wants(pending, false);
-    pending->key->missed += pending->key->slot == PHI_NO_SLOT;
+    pending->key->refused += pending->key->slot == PHI_NO_SLOT;
     pending->state = PHI_PENDING_DONE;
     pending->result = result;
     pending->channel = channel;

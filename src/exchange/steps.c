@@ -32,7 +32,7 @@ static bool fail_for_slots(struct phi_pending *pending)
 {
     struct phi_key *key = pending->key;
     char text[320];
-    phi_retire_full_tell(key);
+    phi_retire_refuse(key);
     phi_retire_explain(key->peer, text, sizeof text);
     int rc = phi_fail(key->peer->self->report, -ENOSPC,
                       "no agreement slot left for operation %llu with rank %d: %s",
@@ -70,7 +70,7 @@ static bool step_publish(struct phi_pending *pending, const struct phi_own_buffe
     if (key->slot == PHI_NO_SLOT)
         phi_fifo_take(key->peer);
     phi_pending_wants(pending, key->slot == PHI_NO_SLOT);
-    if (key->slot == PHI_NO_SLOT && (phi_retire_hopeless(key->peer) || phi_retire_refused(key)))
+    if (key->slot == PHI_NO_SLOT && (phi_retire_all_held(key->peer) || phi_retire_refused(key)))
         return fail_for_slots(pending);
     if (key->slot == PHI_NO_SLOT)
         return false; // the lower rank's offer names it

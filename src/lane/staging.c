@@ -271,7 +271,7 @@ bool phi_staging_reserve(struct phi_key *key)
     return true;
 }
 
-void phi_staging_give_back(struct phi_peer *peer, struct phi_stage_place *place)
+void phi_staging_free_place(struct phi_peer *peer, struct phi_stage_place *place)
 {
     close_lanes(place);
     give_place(peer, place);
@@ -394,10 +394,10 @@ void phi_staging_close(struct ph_channel *channel)
 {
     if (channel->fixed.stage.bells && channel->peer->to.link != NULL)
         phi_link_flushes(channel->peer->to.link, channel->fixed.index, PHI_NO_REGION);
-    if (channel->fixed.stage.wide) // a husk is closed twice
+    if (channel->fixed.stage.wide) // a retired channel is closed twice
         atomic_fetch_sub(&channel->self->issuing.wide_channels, 1);
     channel->fixed.stage.wide = false;
-    phi_staging_give_back(channel->peer, &channel->fixed.stage.place);
+    phi_staging_free_place(channel->peer, &channel->fixed.stage.place);
 }
 
 bool phi_staging_rests(const struct ph_channel *channel)

@@ -55,10 +55,10 @@ bool phi_staging_registered(const struct phi_key *key);
 
 // phi_staging_make allocates what the channel of a key's open round needs; false: out of memory.
 // reserve, at the lower rank, finds a place for it and publishes that in the key's slot; false:
-// there is none. Both before the round is confirmed. give_back: nothing was made of it.
+// there is none. Both before the round is confirmed. free_place: nothing was made of it.
 bool phi_staging_make(struct phi_key *key);
 bool phi_staging_reserve(struct phi_key *key);
-void phi_staging_give_back(struct phi_peer *peer, struct phi_stage_place *place);
+void phi_staging_free_place(struct phi_peer *peer, struct phi_stage_place *place);
 
 // phi_staging_begin opens the lanes of a new channel, with what its key has; false: the lower rank
 // has named no place. close ends them.

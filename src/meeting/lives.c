@@ -17,7 +17,7 @@
 #include "peer/peer.h"
 #include "peer/self.h"
 #include "peer/wake.h"
-#include "release/evict.h"
+#include "release/drop.h"
 #include "release/release.h"
 #include "release/revoke.h"
 #include "semaphore/segment.h"
@@ -101,11 +101,11 @@ static void forget(struct phi_peer *peer)
         if (key->slot != PHI_NO_SLOT)
             peer->keys.slots[key->slot] = NULL;
         key->slot = PHI_NO_SLOT;
-        phi_key_forget_full(key);
+        phi_key_forget_refusal(key);
     }
     free_remote_exports(peer);
     phi_revoke_free(peer);
-    peer->replies.unsaid_count = 0;
+    peer->replies.unsent_count = 0;
     phi_hello_forget(peer);
     phi_flag_memory_forget(peer);
     for (uint32_t i = 0; i < peer->keys.slots_room; i++)
@@ -128,12 +128,12 @@ static void take_record(struct phi_peer *peer, uint64_t incarnation,
     peer->state = PHI_PEER_KNOWN;
 }
 
-static void disown(struct phi_peer *peer)
+static void forget_keys(struct phi_peer *peer)
 {
     size_t cursor = 0;
     for (struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;)
         if (key->request == NULL)
-            phi_key_disown(key);
+            phi_key_forget_buffers(key);
 }
 
 // The former life stays on a list: the application may still hold its channels.
@@ -153,7 +153,7 @@ static void replace(struct phi_peer *peer)
     self->lives.former = peer;
     self->table[peer->rank] = renewed;
     phi_exports_forget(self, peer->rank);
-    disown(peer);
+    forget_keys(peer);
     phi_lives_due(peer);
 }
 
@@ -236,7 +236,7 @@ static bool is_touched(struct phi_peer *peer)
 
 // Closes what no thread uses any more; whether all of it may be freed. *soon: in how many ms to
 // look again, unless only a handle is in the way.
-static bool part_with(struct phi_peer *peer, int *soon)
+static bool may_free(struct phi_peer *peer, int *soon)
 {
     const bool visited = is_visited(peer);
     if (!visited)
@@ -255,7 +255,7 @@ static bool free_one(struct phi_self *self, bool blocking, int *soon, bool *left
 {
     for (struct phi_peer **at = &self->lives.former; *at != NULL; at = &(*at)->life.former) {
         struct phi_peer *peer = *at;
-        if (!part_with(peer, soon))
+        if (!may_free(peer, soon))
             continue;
         *left = !blocking;
         if (!blocking)

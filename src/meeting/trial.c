@@ -56,7 +56,7 @@ struct phi_trial {
 
 // Takes a trial out of the peer. One that maps something stays until a reap, as closing that could
 // block; one that a thread is at work with stays, too.
-static void lay_aside(struct phi_self *self, struct phi_trial **at)
+static void drop_trial(struct phi_self *self, struct phi_trial **at)
 {
     struct phi_trial *trial = *at;
     *at = NULL;
@@ -69,14 +69,14 @@ static void lay_aside(struct phi_self *self, struct phi_trial **at)
 }
 
 // Makes a trial in the place of an older one. NULL: no memory.
-static struct phi_trial *make(struct phi_self *self, struct phi_trial **at, uint64_t life)
+static struct phi_trial *make_trial(struct phi_self *self, struct phi_trial **at, uint64_t life)
 {
     struct phi_trial *made = calloc(1, sizeof *made);
     if (made == NULL)
         return NULL;
     made->life = life;
     if (*at != NULL)
-        lay_aside(self, at);
+        drop_trial(self, at);
     *at = made;
     return made;
 }
@@ -89,7 +89,8 @@ static struct phi_trial *of_life(struct phi_peer *peer, uint64_t life, int *rc)
     *rc = -ESTALE;
     if (life < peer->incarnation || (later != NULL && life < later->life))
         return NULL;
-    struct phi_trial *trial = *at != NULL && (*at)->life == life ? *at : make(peer->self, at, life);
+    struct phi_trial *trial =
+        *at != NULL && (*at)->life == life ? *at : make_trial(peer->self, at, life);
     *rc = trial != NULL ? 0 : -ENOMEM;
     return trial;
 }
@@ -129,12 +130,12 @@ void phi_trial_renew(struct phi_peer *peer)
 {
     struct phi_peer_trials *trials = &peer->trials;
     if (trials->present != NULL && trials->present->life < peer->incarnation)
-        lay_aside(peer->self, &trials->present);
+        drop_trial(peer->self, &trials->present);
     if (trials->later != NULL && trials->later->life == peer->incarnation) {
         trials->present = trials->later;
         trials->later = NULL;
     } else if (trials->later != NULL && trials->later->life < peer->incarnation) {
-        lay_aside(peer->self, &trials->later);
+        drop_trial(peer->self, &trials->later);
     }
 }
 
@@ -379,7 +380,8 @@ static int ask_again(struct phi_peer *peer, struct phi_node_message *request,
 
 // Without the lock: maps the peer's trial memory unless it is mapped, writes a pattern there, and
 // asks the owner whether it sees that.
-static enum phi_reason verify(struct phi_peer *peer, struct phi_trial *trial, int64_t deadline)
+static enum phi_reason verify_pattern(struct phi_peer *peer, struct phi_trial *trial,
+                                      int64_t deadline)
 {
     struct phi_self *self = peer->self;
     struct phi_node_message request, answer;
@@ -432,7 +434,7 @@ static struct phi_trial *to_verify(struct phi_peer *peer)
 {
     struct phi_trial *trial = peer->trials.present;
     if (trial == NULL)
-        trial = make(peer->self, &peer->trials.present, peer->incarnation);
+        trial = make_trial(peer->self, &peer->trials.present, peer->incarnation);
     if (trial != NULL)
         trial->joined = true;
     return trial;
@@ -449,7 +451,7 @@ enum phi_reason phi_trial_verify(struct phi_peer *peer, int64_t deadline)
         if (await_verifier(self, trial, deadline, &reason)) {
             trial->verifying = true;
             pthread_mutex_unlock(&self->lock);
-            reason = verify(peer, trial, deadline);
+            reason = verify_pattern(peer, trial, deadline);
             pthread_mutex_lock(&self->lock);
             trial->verifying = false;
             trial->verified = !phi_import_cut_short(reason, deadline) && !phi_reason_passes(reason);
@@ -479,7 +481,7 @@ void phi_trial_free(struct phi_peer *peer)
 }
 
 // Gives up the lock where something is mapped. Returns whether it stays so for want of `blocking`.
-static bool unmap(struct phi_self *self, struct phi_trial *trial, bool blocking)
+static bool unmap_trial(struct phi_self *self, struct phi_trial *trial, bool blocking)
 {
     if (trial == NULL || trial->import == NULL || trial->verifying)
         return false;
@@ -498,8 +500,8 @@ bool phi_trial_reap(struct phi_peer *peer, bool joined, bool blocking)
     struct phi_trial *present = peer->trials.present;
     bool left = false;
     if (present != NULL && (joined || !present->joined))
-        left = unmap(peer->self, present, blocking);
-    return unmap(peer->self, peer->trials.later, blocking) || left;
+        left = unmap_trial(peer->self, present, blocking);
+    return unmap_trial(peer->self, peer->trials.later, blocking) || left;
 }
 
 bool phi_trial_reap_former(struct phi_self *self, bool blocking)

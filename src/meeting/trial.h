@@ -73,7 +73,7 @@ void phi_trial_renew(struct phi_peer *peer);
 void phi_trial_inherit(struct phi_peer *renewed, struct phi_peer *former);
 
 // phi_trial_reap (gives up the lock) unmaps trial memory of the peer, as phi_reap says; joined:
-// also that of a pair that ipc joins. phi_trial_reap_former does so for lives that were laid aside.
+// also that of a pair that ipc joins. phi_trial_reap_former does so for trials that were dropped.
 bool phi_trial_reap(struct phi_peer *peer, bool joined, bool blocking);
 bool phi_trial_reap_former(struct phi_self *self, bool blocking);
 

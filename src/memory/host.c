@@ -105,7 +105,7 @@ static struct slot *slot_of(struct phi_host_memory *host, uint64_t id)
 
     if (!chunk || id == 0)
         return NULL;
-    // Pairs with the stores in publish and retire.
+    // Pairs with the stores in publish and drop_mapping.
     return atomic_load_explicit(&chunk[index % CHUNK].id, memory_order_acquire) == id
                ? &chunk[index % CHUNK]
                : NULL;
@@ -165,9 +165,9 @@ static void publish(struct phi_host_memory *host, const struct slot *mapping)
     atomic_store_explicit(&slot->id, id, memory_order_release);
 }
 
-// retire takes a mapping out of the table, and copies out what its unmapping needs. The lock is
-// held.
-static void retire(struct phi_host_memory *host, struct slot *slot, struct slot *mapping)
+// drop_mapping takes a mapping out of the table, and copies out what its unmapping needs. The lock
+// is held.
+static void drop_mapping(struct phi_host_memory *host, struct slot *slot, struct slot *mapping)
 {
     size_t at = upper_bound(host, slot->address) - 1;
 
@@ -337,7 +337,7 @@ int phi_host_free(struct phi_memory *memory, void *address)
     pthread_mutex_lock(&host->lock);
     slot = slot_at(host, address);
     if (slot && slot->address == (char *)address)
-        retire(host, slot, &mapping);
+        drop_mapping(host, slot, &mapping);
     else
         slot = NULL;
     pthread_mutex_unlock(&host->lock);

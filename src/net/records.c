@@ -339,7 +339,7 @@ static bool may_sleep(const struct phi_lane *lane)
 
 // Takes a quiet lane out of the active ones. A kick that found it still there was given before
 // `awaiting` was cleared, and after its stream got its work: then busy says so.
-static bool retire(struct phi_lane *lane)
+static bool deactivate(struct phi_lane *lane)
 {
     if (!may_sleep(lane))
         return false;
@@ -390,7 +390,7 @@ bool phi_staging_go(struct phi_link *link)
         }
         if (link->carries && quiet)
             assure(lane);
-        if (link->carries && quiet && retire(lane)) {
+        if (link->carries && quiet && deactivate(lane)) {
             lane->active = false;
             link->net->proxy.lanes--;
             *at = lane->next;
@@ -666,7 +666,7 @@ void phi_lane_kick(struct phi_lane *lane)
     struct phi_net *net = lane->link->net;
     struct phi_lane *first;
 
-    // seq_cst: pairs with retire().
+    // seq_cst: pairs with deactivate().
     if (atomic_exchange(&lane->awaiting, 1))
         return;
     first = atomic_load_explicit(&net->proxy.kicked, memory_order_relaxed);

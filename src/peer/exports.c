@@ -45,7 +45,7 @@ void phi_release_unused(struct phi_self *self, struct phi_local_export *e)
     }
 }
 
-void phi_key_disown(struct phi_key *key)
+void phi_key_forget_buffers(struct phi_key *key)
 {
     for (uint32_t i = 0; i < key->own.count; i++) {
         struct phi_own_buffer *own = &key->own.list[i];
@@ -85,7 +85,7 @@ void phi_export_drop(struct phi_self *self, struct phi_local_export *e)
     phi_export_free(e);
 }
 
-void phi_release_prune(struct phi_key *key)
+void phi_key_drop_released(struct phi_key *key)
 {
     const struct phi_agreement *agreement = &key->agreement;
     const bool open = agreement->state != PHI_AGREEMENT_IDLE;
@@ -110,9 +110,9 @@ void phi_release_prune(struct phi_key *key)
     key->theirs.count = kept;
 }
 
-void phi_release_prune_all(struct phi_peer *peer)
+void phi_peer_drop_released(struct phi_peer *peer)
 {
     size_t cursor = 0;
     for (struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;)
-        phi_release_prune(key);
+        phi_key_drop_released(key);
 }

@@ -64,11 +64,11 @@ struct phi_key *phi_key_get(struct phi_peer *peer, uint64_t op_id, uint8_t role,
     return key ? key : make_key(peer, op_id, role, rc);
 }
 
-void phi_key_forget_full(struct phi_key *key)
+void phi_key_forget_refusal(struct phi_key *key)
 {
-    key->full = (struct phi_full){0};
-    key->full_unsaid = false;
-    key->missed = 0;
+    key->refusal = (struct phi_refusal){0};
+    key->refusal_unsent = false;
+    key->refused = 0;
 }
 
 // The room grows to a power of two, so that all growth together copies no more than there is in the
@@ -103,7 +103,7 @@ int phi_key_set_slot(struct phi_key *key, uint32_t slot)
         return -EBADMSG;
     key->peer->keys.slots[slot] = key;
     key->slot = slot;
-    phi_key_forget_full(key);
+    phi_key_forget_refusal(key);
     return 0;
 }
 

@@ -88,8 +88,8 @@ struct phi_peer_buffer {
 
 // The obstacles that keep the lower rank from giving a slot, as it tells its peer. See
 // rules/retire.h.
-struct phi_full {
-    uint32_t refusals; // exchanges of the key that ended because of it, so far
+struct phi_refusal {
+    uint32_t count; // exchanges of the key that ended because of it, so far
     uint32_t held_here, held_there, pinned,
         exchanging; // of struct phi_room, as the lower rank has it
 };
@@ -139,14 +139,14 @@ struct phi_key {
     uint64_t used;                       // number of the exchange call that named it last
     struct phi_key_channels channels;
     struct phi_follower follower;
-    uint32_t missed;   // higher rank: own exchanges that ended without a slot
+    uint32_t refused;  // higher rank: own exchanges that ended without a slot
     uint32_t retiring; // questions to the peer, whether it can do without, under way
 
     struct phi_peer_buffers theirs;
-    uint32_t line;        // lower rank: given and not used yet, or PHI_NO_LINE
-    uint32_t look;        // number of the look for room that has seen it
-    struct phi_full full; // higher rank: as told last; lower rank: to be told
-    bool full_unsaid;     // lower rank: the peer's socket had no room for it
+    uint32_t line;              // lower rank: given and not used yet, or PHI_NO_LINE
+    uint32_t look;              // number of the look for room that has seen it
+    struct phi_refusal refusal; // higher rank: as told last; lower rank: to be told
+    bool refusal_unsent;        // lower rank: the peer's socket had no room for it
     struct phi_made made;
 
     // The open round's miss, kept over a deadline.
@@ -174,9 +174,9 @@ struct ph_channel *phi_key_channel(const struct phi_key *key, uint32_t mine, uin
 // phi_key_set_slot gives the key a slot for which there is room. -EBADMSG: it is another key's.
 int phi_key_set_slot(struct phi_key *key, uint32_t slot);
 
-// phi_key_forget_full forgets what was told, or is to be told, of exchanges that ended without a
+// phi_key_forget_refusal forgets what was told, or is to be told, of exchanges that ended without a
 // slot.
-void phi_key_forget_full(struct phi_key *key);
+void phi_key_forget_refusal(struct phi_key *key);
 
 // Returns the own buffer with a number, or NULL.
 static inline struct phi_own_buffer *phi_key_mine(const struct phi_key *key, uint32_t number)

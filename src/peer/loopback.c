@@ -26,7 +26,7 @@ static struct ph_channel *find(const struct phi_peer *loopback, uint64_t op_id)
 }
 
 // Frees the channels that the application has let go of and that no stream or graph touches.
-static void prune(struct phi_peer *loopback)
+static void drop_unused(struct phi_peer *loopback)
 {
     struct ph_channel **at = &loopback->channels.first;
     while (*at != NULL) {
@@ -66,7 +66,7 @@ int phi_loopback_open(struct phi_self *self, uint64_t op_id, struct ph_channel *
         return -ENOMEM;
     *out = find(self->lives.loopback, op_id);
     if (*out == NULL) {
-        prune(self->lives.loopback);
+        drop_unused(self->lives.loopback);
         *out = add(self->lives.loopback, op_id);
     }
     if (*out == NULL)

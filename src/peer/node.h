@@ -88,7 +88,7 @@ enum phi_node_type {
     // Messages about room for new channels; see rules/retire.h.
     PHI_NODE_RETIRE = 24,  // a: slot, b: next round, life of the slot << 32, c: line, or
                            // PHI_NO_LINE: the key; | PHI_RETIRE_SPENT
-    PHI_NODE_FULL = 26,    // a: op id, b: role of the sender; bytes: struct phi_full
+    PHI_NODE_REFUSED = 26, // a: op id, b: role of the sender; bytes: struct phi_refusal
     PHI_NODE_RETIRED = 25, // a: slot, b: enum phi_retire_answer, c: as it was asked
 };
 

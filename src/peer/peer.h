@@ -107,9 +107,9 @@ struct phi_imports {
 
 // The findings of a look for room. They hold for as long as nothing can change, which is one pass
 // over an exchange.
-struct phi_found {
+struct phi_room_found {
     uint64_t pass; // of self->exchanges.passes; 0: none
-    bool full;     // everything is held
+    bool all_held; // everything is held
     uint32_t held_here, held_there, pinned, exchanging;
 };
 
@@ -118,8 +118,8 @@ struct phi_found {
 struct phi_room {
     uint32_t slots_used; // by the lower rank
     uint32_t lines_used; // likewise; at the higher rank above all lines that channels have had
-    struct phi_found found[2]; // by kind: line, slot. The higher rank's: whether it is hopeless
-    uint32_t *lines, *slots;   // used before
+    struct phi_room_found found[2]; // by kind: line, slot. The higher rank has the one of slots
+    uint32_t *lines, *slots;        // used before
     uint32_t lines_count, lines_room, slots_count, slots_room;
     uint32_t asked;   // questions to the peer under way
     uint32_t look;    // number of the present look
@@ -135,7 +135,7 @@ struct phi_room {
 
 // An answer to a question about room, for which the peer's socket had no room. It is kept in place:
 // we owe it whatever memory there is, as the peer waits for it.
-struct phi_unsaid {
+struct phi_unsent {
     uint64_t line; // as it was asked
     uint32_t slot;
     uint32_t answer; // enum phi_retire_answer
@@ -143,9 +143,9 @@ struct phi_unsaid {
 
 // Private to release/reply.c and meeting/lives.c.
 struct phi_replies {
-    struct phi_unsaid unsaid[PHI_RETIRE_ASKED];
-    uint32_t unsaid_count;
-    bool fulls_unsaid; // the `full` of some key is still to be said
+    struct phi_unsent unsent[PHI_RETIRE_ASKED];
+    uint32_t unsent_count;
+    bool refusals_unsent; // the `refusal` of some key is still to be sent
 };
 
 // Spent channels of the lower rank: a buffer of each was given back, and the application has let go

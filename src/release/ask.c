@@ -13,7 +13,7 @@
 #include "peer/self.h"
 #include "peer/side.h"
 #include "peer/wake.h"
-#include "release/evict.h"
+#include "release/drop.h"
 #include "release/spent_list.h"
 #include "release/view.h"
 #include "semaphore/segment.h"
@@ -105,7 +105,7 @@ enum phi_retire_answer phi_retire_spent(struct ph_channel *channel)
 }
 
 // Counts an obstacle that the present look for room has found.
-static void note_refusal(struct phi_peer *peer, enum phi_retire_answer answer, bool here)
+static void note_no(struct phi_peer *peer, enum phi_retire_answer answer, bool here)
 {
     struct phi_room *room = &peer->room;
     room->held_here += answer == PHI_RETIRE_HELD && here;
@@ -127,7 +127,7 @@ static bool consider(struct phi_peer *peer, const struct phi_key *key, struct ph
         return true;
     *look = peer->room.look;
     if (key->request != request || request == NULL)
-        note_refusal(peer, answer, true);
+        note_no(peer, answer, true);
     else
         peer->room.exchanging++;
     return false;
@@ -211,15 +211,15 @@ static void end_look(struct phi_room *room)
     forget_counts(room);
 }
 
-static void keep_found(struct phi_peer *peer, bool slot, bool full)
+static void keep_found(struct phi_peer *peer, bool slot, bool all_held)
 {
     const struct phi_room *room = &peer->room;
-    peer->room.found[slot] = (struct phi_found){peer->self->exchanges.passes,
-                                                full,
-                                                room->held_here,
-                                                room->held_there,
-                                                room->pinned,
-                                                room->exchanging};
+    peer->room.found[slot] = (struct phi_room_found){peer->self->exchanges.passes,
+                                                     all_held,
+                                                     room->held_here,
+                                                     room->held_there,
+                                                     room->pinned,
+                                                     room->exchanging};
 }
 
 // Returns whether this pass has looked already; then the counts are there again. Each of many
@@ -227,7 +227,7 @@ static void keep_found(struct phi_peer *peer, bool slot, bool full)
 static bool is_found(struct phi_peer *peer, bool slot)
 {
     struct phi_room *room = &peer->room;
-    const struct phi_found *found = &room->found[slot];
+    const struct phi_room_found *found = &room->found[slot];
     if (found->pass != peer->self->exchanges.passes)
         return false;
     room->held_here = found->held_here;
@@ -278,16 +278,16 @@ static bool holds_all_slots(struct phi_peer *peer)
     return true;
 }
 
-bool phi_retire_hopeless(struct phi_peer *peer)
+bool phi_retire_all_held(struct phi_peer *peer)
 {
     const uint32_t capacity = peer->segment->capacity;
     if (phi_peer_is_lower(peer) || peer->keys.all.count <= capacity)
         return false;
     if (!is_found(peer, true))
         keep_found(peer, true, holds_all_slots(peer));
-    if (peer->room.found[true].full)
+    if (peer->room.found[true].all_held)
         peer->room.held_here = capacity;
-    return peer->room.found[true].full;
+    return peer->room.found[true].all_held;
 }
 
 void phi_retire_explain(struct phi_peer *peer, char *text, size_t size)
@@ -308,8 +308,8 @@ static void renew_key(struct phi_key *key)
 {
     struct phi_peer *peer = key->peer;
     uint32_t slot = key->slot, kept = 0;
-    phi_evict_channels(key);
-    phi_evict_push(slot, &peer->room.slots, &peer->room.slots_count, &peer->room.slots_room);
+    phi_key_drop_channels(key);
+    phi_room_add(slot, &peer->room.slots, &peer->room.slots_count, &peer->room.slots_room);
     for (uint32_t i = 0; i < key->theirs.count; i++)
         if (key->theirs.list[i].number > key->theirs.asked)
             key->theirs.list[kept++] = key->theirs.list[i];
@@ -317,7 +317,7 @@ static void renew_key(struct phi_key *key)
     for (uint32_t i = 0; i < key->own.count; i++)
         key->own.list[i].offered = false;
     if (key->request == NULL && kept == 0)
-        phi_retire_drop_key(key);
+        phi_key_drop(key);
 }
 
 static int spent_answered(struct ph_channel *channel, enum phi_retire_answer answer)
@@ -328,7 +328,7 @@ static int spent_answered(struct ph_channel *channel, enum phi_retire_answer ans
     channel->peer->room.asked--;
     phi_spent_answered(channel, answer);
     if (answer == PHI_RETIRE_YES)
-        phi_evict_channel(channel);
+        phi_channel_drop(channel);
     return 0;
 }
 
@@ -337,7 +337,7 @@ int phi_retire_answered(struct phi_peer *peer, const struct phi_node_message *me
     struct phi_key *key = phi_peer_slot(peer, message->a);
     if (peer->segment == NULL || key == NULL || peer->room.asked == 0)
         return -EBADMSG;
-    struct ph_channel *channel = phi_evict_channel_at(key, (uint32_t)message->c);
+    struct ph_channel *channel = phi_key_channel_at(key, (uint32_t)message->c);
     if (message->c & PHI_RETIRE_SPENT) {
         int rc = spent_answered(channel, (enum phi_retire_answer)message->b);
         if (rc)
@@ -349,11 +349,11 @@ int phi_retire_answered(struct phi_peer *peer, const struct phi_node_message *me
     key->retiring--;
     peer->room.asked--;
     if (message->b != PHI_RETIRE_YES)
-        note_refusal(peer, (enum phi_retire_answer)message->b, false);
+        note_no(peer, (enum phi_retire_answer)message->b, false);
     else if (message->c == PHI_NO_LINE)
         renew_key(key);
     else if (channel != NULL)
-        phi_evict_channel(channel);
+        phi_channel_drop(channel);
 changed:
     phi_self_changed(peer->self);
     phi_mailbox_wake(peer->self->mailbox);

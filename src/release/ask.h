@@ -19,9 +19,9 @@ struct phi_peer;
 // that needs it.
 int phi_retire_room(struct phi_peer *peer, bool slot, const void *request);
 
-// phi_retire_hopeless (higher rank) returns whether every slot is taken by a key that this rank
+// phi_retire_all_held (higher rank) returns whether every slot is taken by a key that this rank
 // holds, so that the lower rank cannot give one.
-bool phi_retire_hopeless(struct phi_peer *peer);
+bool phi_retire_all_held(struct phi_peer *peer);
 
 // phi_retire_explain writes what stands in the way, for a sentence.
 void phi_retire_explain(struct phi_peer *peer, char *text, size_t size);

@@ -74,7 +74,7 @@ static void import_closed(void *opaque)
     struct phi_self *self = e->peer->self;
     pthread_mutex_lock(&self->lock);
     e->importing = e->closing = false;
-    e->peer->imports.closing = true; // the service thread parts with it
+    e->peer->imports.closing = true; // the service thread drops it
     phi_service_wake(self);
     phi_self_changed(self);
     phi_mailbox_wake(self->mailbox);
@@ -99,7 +99,7 @@ void phi_imports_close(struct phi_remote_export *e)
     pthread_mutex_lock(&self->lock);
 }
 
-static void forget(struct phi_peer *peer, struct phi_remote_export *e)
+static void drop_import(struct phi_peer *peer, struct phi_remote_export *e)
 {
     size_t cursor = 0;
     for (struct ph_channel *channel = peer->channels.first; channel != NULL;
@@ -110,7 +110,7 @@ static void forget(struct phi_peer *peer, struct phi_remote_export *e)
         for (uint32_t i = 0; i < key->theirs.count; i++)
             if (key->theirs.list[i].export_ == e)
                 key->theirs.list[i].export_ = NULL;
-        phi_release_prune(key);
+        phi_key_drop_released(key);
     }
     phi_map_remove(&peer->imports.all, phi_hash(e->id, 1), e);
     free(e->record);
@@ -131,10 +131,10 @@ static bool is_delivered(struct phi_peer *peer, struct phi_remote_export *e)
     return e->marked && phi_link_delivered(peer->to.link, e->mark);
 }
 
-// Parts with an export that is not imported, or no more. Returns whether the peer knows that the
+// Forgets an export that is not imported, or no more. Returns whether the peer knows that the
 // export is of no use here. The key goes before we tell the peer, as the peer then closes the
 // region.
-static bool part_with(struct phi_peer *peer, struct phi_remote_export *e)
+static bool forget_import(struct phi_peer *peer, struct phi_remote_export *e)
 {
     if (peer->to.link != NULL) {
         if (!is_delivered(peer, e))
@@ -160,8 +160,8 @@ struct phi_remote_export *phi_imports_closable(struct phi_peer *peer, struct phi
             continue;
         }
         if (e->import == NULL && e->revoked) {
-            if (part_with(peer, e))
-                forget(peer, e); // the map may lose the value that was just returned
+            if (forget_import(peer, e))
+                drop_import(peer, e); // the map may lose the value that was just returned
             else
                 look->left = true;
         } else if (e->import != NULL && (look->blocking || !phi_memory_import_blocks(e->import))) {

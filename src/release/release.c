@@ -91,7 +91,7 @@ int phi_release_unmapped(struct phi_peer *peer, const struct phi_node_message *m
             phi_link_unregister(peer->to.link, e->id);
         break;
     }
-    phi_release_prune_all(peer);
+    phi_peer_drop_released(peer);
     phi_self_changed(peer->self);
     return 0;
 }
@@ -246,7 +246,7 @@ static int tick_own(struct phi_self *self, int64_t now)
             continue;
         }
         *at = part->next;
-        phi_release_prune_all(part->peer);
+        phi_peer_drop_released(part->peer);
         free(part);
         phi_self_changed(self);
     }

@@ -10,16 +10,16 @@ struct phi_key;
 struct phi_node_message;
 struct phi_peer;
 
-// phi_retire_full_tell (lower rank) tells the peer that an exchange of the key ends for want of a
-// slot; phi_retire_full_file takes that up. phi_retire_refused (higher rank) returns whether the
+// phi_retire_refuse (lower rank) tells the peer that an exchange of the key ends for want of a
+// slot; phi_retire_refusal_file takes that up. phi_retire_refused (higher rank) returns whether the
 // lower rank's exchange that this one would meet has ended so: its n-th meets this rank's n-th.
-void phi_retire_full_tell(struct phi_key *key);
-int phi_retire_full_file(struct phi_peer *peer, const struct phi_node_message *message);
+void phi_retire_refuse(struct phi_key *key);
+int phi_retire_refusal_file(struct phi_peer *peer, const struct phi_node_message *message);
 bool phi_retire_refused(struct phi_key *key);
 
-// phi_retire_say sends what the peer's socket had no room for, answers and FULL; false: call it
-// again soon.
-bool phi_retire_say(struct phi_peer *peer);
+// phi_retire_send sends answers and refusals for which the peer's socket had no room; false: call
+// it again soon.
+bool phi_retire_send(struct phi_peer *peer);
 
 // phi_retire_file takes up a question of the peer: a message of it.
 int phi_retire_file(struct phi_peer *peer, const struct phi_node_message *message);

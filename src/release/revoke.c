@@ -258,7 +258,7 @@ static bool tick_revocation(struct phi_peer *peer, struct phi_revocation *r)
 
 int phi_revoke_tick(struct phi_peer *peer, bool *closed)
 {
-    int soon = phi_retire_say(peer) ? -1 : 1;
+    int soon = phi_retire_send(peer) ? -1 : 1;
     for (struct phi_revocation **at = &peer->imports.revocations; *at != NULL;) {
         struct phi_revocation *r = *at;
         bool over = peer->state == PHI_PEER_BROKEN && phi_expel_over(peer);

@@ -76,7 +76,7 @@ static int release_buffers(struct phi_peer *peer, const struct phi_scope *scope,
                 return -ENOMEM;
             phi_release_buffer(key, own);
         }
-        phi_release_prune(key);
+        phi_key_drop_released(key);
     }
     return 0;
 }

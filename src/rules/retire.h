@@ -4,7 +4,7 @@
 // begins it, as it gives lines and slots. docs/protocols.md has the rules, tests/model explores
 // them with the functions of this file.
 //
-// release/ask.c asks, release/reply.c answers, release/evict.c takes out.
+// release/ask.c asks, release/reply.c answers, release/drop.c takes out.
 #ifndef PHI_RULES_RETIRE_H
 #define PHI_RULES_RETIRE_H
 

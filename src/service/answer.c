@@ -196,8 +196,8 @@ static int answer_locked(struct phi_self *self, const struct phi_node_message *r
         return phi_retire_file(peer, request);
     case PHI_NODE_RETIRED:
         return phi_retire_answered(peer, request);
-    case PHI_NODE_FULL:
-        return phi_retire_full_file(peer, request);
+    case PHI_NODE_REFUSED:
+        return phi_retire_refusal_file(peer, request);
     case PHI_NODE_EXPELLED:
         // An expelled rank that does not know it yet has no say.
         if (request->a < (uint64_t)self->ranks && !peer->end.expelled)

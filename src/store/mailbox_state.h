@@ -49,9 +49,9 @@ void phi_mailbox_forget(struct phi_mailbox *mailbox);
 
 // Inside the gate.
 // phi_mailbox_flush brings the store up to date, through lost connections, until the deadline.
-// phi_mailbox_prune frees what was acknowledged.
+// phi_mailbox_free_acknowledged frees what was acknowledged.
 int phi_mailbox_flush(struct phi_mailbox *mailbox, int64_t deadline);
-void phi_mailbox_prune(struct phi_mailbox *mailbox);
+void phi_mailbox_free_acknowledged(struct phi_mailbox *mailbox);
 
 // phi_mailbox_fenced reports PH_EFENCED, and returns it.
 int phi_mailbox_fenced(struct phi_mailbox *mailbox);

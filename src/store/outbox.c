@@ -64,7 +64,7 @@ void phi_outbox_acknowledged(struct phi_outbox *outbox, uint64_t sequence)
         ;
 }
 
-void phi_outbox_prune(struct phi_outbox *outbox)
+void phi_outbox_free_acknowledged(struct phi_outbox *outbox)
 {
     uint64_t sequence = atomic_load_explicit(&outbox->acknowledged, memory_order_relaxed);
     while (outbox->first && outbox->first->sequence <= sequence)

@@ -38,7 +38,7 @@ int phi_outbox_address(struct phi_outbox *outbox, uint64_t incarnation);
 struct phi_kept *phi_outbox_append(struct phi_outbox *outbox, uint8_t *bytes, size_t size);
 
 void phi_outbox_acknowledged(struct phi_outbox *outbox, uint64_t sequence); // any thread
-void phi_outbox_prune(struct phi_outbox *outbox);
+void phi_outbox_free_acknowledged(struct phi_outbox *outbox);
 void phi_outbox_forgotten(struct phi_outbox *outbox); // nothing is stored any more
 
 #endif

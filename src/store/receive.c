@@ -162,7 +162,7 @@ static int put_again(struct phi_mailbox *mailbox, int64_t deadline)
 {
     bool short_one = mailbox->ops->interruptible && mailbox->resend_woken >= RESEND_WOKEN;
     int64_t end = phi_deadline(short_one ? RESEND_SHORT : mailbox->resend_ms);
-    phi_mailbox_prune(mailbox);
+    phi_mailbox_free_acknowledged(mailbox);
     if (mailbox->ops->interruptible)
         mailbox->ops->interruptible(mailbox->store, !short_one);
     int result = phi_mailbox_flush(mailbox, end < deadline ? end : deadline);

@@ -28,10 +28,10 @@ void phi_mailbox_message_free(struct phi_message *message)
 
 // ---- open and close
 
-void phi_mailbox_prune(struct phi_mailbox *mailbox)
+void phi_mailbox_free_acknowledged(struct phi_mailbox *mailbox)
 {
     for (int rank = 0; rank < mailbox->params.ranks; rank++)
-        phi_outbox_prune(&mailbox->outboxes[rank]);
+        phi_outbox_free_acknowledged(&mailbox->outboxes[rank]);
 }
 
 static int check_params(const struct phi_mailbox_params *params)
@@ -169,7 +169,7 @@ void phi_mailbox_close(struct phi_mailbox *mailbox, int64_t deadline)
     if (!mailbox)
         return;
     bool *done = calloc((size_t)mailbox->params.ranks, sizeof(*done));
-    phi_mailbox_prune(mailbox);
+    phi_mailbox_free_acknowledged(mailbox);
     for (int rank = 0; done && rank < mailbox->params.ranks; rank++)
         done[rank] = !mailbox->outboxes[rank].first;
     mailbox->ops->close(mailbox->store, done, deadline);
@@ -185,7 +185,7 @@ void phi_mailbox_forget(struct phi_mailbox *mailbox)
     atomic_store(&mailbox->unstored, true);
 }
 
-// mark_unstored does not prune: a sender up the stack holds on to what it has just appended.
+// mark_unstored frees nothing: a sender up the stack holds on to what it has just appended.
 static void mark_unstored(struct phi_mailbox *mailbox)
 {
     mailbox->record_stored = false;
@@ -372,7 +372,7 @@ static int send_inside(struct phi_mailbox *mailbox, int peer, const void *bytes,
                        int64_t deadline)
 {
     struct phi_outbox *outbox = &mailbox->outboxes[peer];
-    phi_outbox_prune(outbox);
+    phi_outbox_free_acknowledged(outbox);
     int result = phi_mailbox_flush(mailbox, deadline);
     if (result)
         return result;
@@ -430,7 +430,7 @@ void phi_mailbox_acknowledged(struct phi_mailbox *mailbox, int peer, uint64_t se
     // The memory goes at once if nobody is sending, else with the next send.
     if (!phi_gate_try(&mailbox->gate))
         return;
-    phi_outbox_prune(&mailbox->outboxes[peer]);
+    phi_outbox_free_acknowledged(&mailbox->outboxes[peer]);
     phi_gate_leave(&mailbox->gate);
 }
 
@@ -439,7 +439,7 @@ int phi_mailbox_refresh(struct phi_mailbox *mailbox, int64_t deadline)
     int result = enter(mailbox, "refresh", deadline);
     if (result)
         return result;
-    phi_mailbox_prune(mailbox);
+    phi_mailbox_free_acknowledged(mailbox);
     result = mailbox->ops->refresh(mailbox->store, deadline);
     if (result == -ECONNRESET) {
         phi_mailbox_forget(mailbox);

@@ -336,7 +336,7 @@ RANK_FUNCTION(releases_for_ever)
     void *stream = rank.device->stream();
     void *memory = rank.device->alloc(4 * size);
     ph_role role = role_of(rank, 0);
-    std::vector<ph_channel *> husks;
+    std::vector<ph_channel *> retired;
     for (int round = 0; round < 120; round++) {
         void *buffer = at(memory, static_cast<size_t>(round % 4) * size);
         ph_channel *channel = rank.channel(!rank.rank, round % 3, role, buffer, size);
@@ -351,13 +351,13 @@ RANK_FUNCTION(releases_for_ever)
         if (rank.argument == "closes")
             CHECK_OK(ph_channel_close(channel));
         else
-            husks.push_back(channel);
+            retired.push_back(channel);
     }
-    for (ph_channel *husk : husks) {
-        CHECK_RC(ph_channel_ended(husk), -ESTALE);
-        CHECK_EQUAL(ph_channel_peer(husk), !rank.rank);
-        CHECK(ph_channel_op_id(husk) < 3);
-        CHECK_OK(ph_channel_close(husk));
+    for (ph_channel *channel : retired) {
+        CHECK_RC(ph_channel_ended(channel), -ESTALE);
+        CHECK_EQUAL(ph_channel_peer(channel), !rank.rank);
+        CHECK(ph_channel_op_id(channel) < 3);
+        CHECK_OK(ph_channel_close(channel));
     }
     rank.barrier();
     rank.close();

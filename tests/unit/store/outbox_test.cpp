@@ -44,11 +44,11 @@ TEST_F(Outbox, KeepsUntilAcknowledged)
     phi_outbox_acknowledged(&outbox, 2);
     phi_outbox_acknowledged(&outbox, 1); // late, tells nothing
     EXPECT_EQ(count(), 3);
-    phi_outbox_prune(&outbox);
+    phi_outbox_free_acknowledged(&outbox);
     EXPECT_EQ(count(), 1);
     EXPECT_EQ(outbox.first->sequence, 3u);
     phi_outbox_acknowledged(&outbox, 3);
-    phi_outbox_prune(&outbox);
+    phi_outbox_free_acknowledged(&outbox);
     EXPECT_EQ(outbox.first, nullptr);
     EXPECT_EQ(outbox.last, nullptr);
     EXPECT_EQ(append()->sequence, 4u);
@@ -66,7 +66,7 @@ TEST_F(Outbox, ANewLifeOfThePeerBeginsAtOneButNumbersGoOn)
     phi_kept *kept = append();
     EXPECT_EQ(kept->sequence, 1u);
     EXPECT_EQ(kept->number, 3u);
-    phi_outbox_prune(&outbox);
+    phi_outbox_free_acknowledged(&outbox);
     EXPECT_EQ(count(), 1); // what the former life acknowledged does not count
     EXPECT_EQ(phi_outbox_address(&outbox, 5), -ESTALE);
     EXPECT_EQ(phi_outbox_address(&outbox, 6), 0);

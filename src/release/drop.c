@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "release/evict.h"
+#include "release/drop.h"
 
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
 
-void phi_evict_push(uint32_t value, uint32_t **list, uint32_t *count, uint32_t *room)
+void phi_room_add(uint32_t value, uint32_t **list, uint32_t *count, uint32_t *room)
 {
     if (*count == *room) {
         uint32_t more = *room ? *room * 2 : 64;
@@ -52,15 +52,15 @@ static void start_lines(struct phi_peer *peer, uint32_t index)
 
 // Both ranks are done with the line: its words go back to their start before it is given again.
 // Whoever gets it learns of that by the confirm that names the line. Over the net each rank does so
-// in its own copy, when it parts with the channel.
+// in its own copy, when it drops the channel.
 static void give_line(struct phi_peer *peer, uint32_t index)
 {
     start_lines(peer, index);
-    phi_evict_push(index, &peer->room.lines, &peer->room.lines_count, &peer->room.lines_room);
+    phi_room_add(index, &peer->room.lines, &peer->room.lines_count, &peer->room.lines_room);
 }
 
-// The application's handles outlive the channel: a husk that only has a status.
-static void leave_husk(struct ph_channel *channel)
+// The application's handles outlive the channel, which then has a status, and nothing else.
+static void keep_retired(struct ph_channel *channel)
 {
     struct phi_peer *peer = channel->peer;
     channel->kept.retired = true;
@@ -68,7 +68,7 @@ static void leave_husk(struct ph_channel *channel)
     peer->channels.retired = channel;
 }
 
-void phi_evict_channel(struct ph_channel *channel)
+void phi_channel_drop(struct ph_channel *channel)
 {
     struct phi_peer *peer = channel->peer;
     struct phi_key *key = channel->kept.key;
@@ -89,7 +89,7 @@ void phi_evict_channel(struct ph_channel *channel)
     peer->channels.ending -= channel->kept.abort.code != 0 && !channel->kept.abort.over;
     channel->kept.key = NULL;
     if (channel->kept.handles > 0)
-        leave_husk(channel);
+        keep_retired(channel);
     else
         free(channel);
     phi_count(peer->self->counters, retired, 1);
@@ -114,30 +114,30 @@ static void clear_slot(struct phi_peer *peer, uint32_t slot)
     peer->keys.slots[slot] = NULL;
 }
 
-void phi_evict_channels(struct phi_key *key)
+void phi_key_drop_channels(struct phi_key *key)
 {
     while (key->channels.count > 0)
-        phi_evict_channel(key->channels.list[key->channels.count - 1]);
+        phi_channel_drop(key->channels.list[key->channels.count - 1]);
     // Given for a round that failed: no channel had it, and the peer begins no new life of it.
     if (key->line != PHI_NO_LINE)
-        phi_evict_push(key->line, &key->peer->room.lines, &key->peer->room.lines_count,
-                       &key->peer->room.lines_room);
+        phi_room_add(key->line, &key->peer->room.lines, &key->peer->room.lines_count,
+                     &key->peer->room.lines_room);
     key->line = PHI_NO_LINE;
-    phi_staging_give_back(key->peer, &key->made.place); // of this slot: the next one is told anew
+    phi_staging_free_place(key->peer, &key->made.place); // of this slot: the next one is told anew
     clear_slot(key->peer, key->slot);
     key->slot = PHI_NO_SLOT;
     key->agreement = (struct phi_agreement){0};
     key->confirm = 0;
 }
 
-void phi_retire_drop_key(struct phi_key *key)
+void phi_key_drop(struct phi_key *key)
 {
-    phi_key_disown(key);
+    phi_key_forget_buffers(key);
     phi_map_remove(&key->peer->keys.all, phi_hash(key->op_id, key->role), key);
     phi_key_free(key);
 }
 
-struct ph_channel *phi_evict_channel_at(const struct phi_key *key, uint32_t line)
+struct ph_channel *phi_key_channel_at(const struct phi_key *key, uint32_t line)
 {
     for (uint32_t i = 0; i < key->channels.count; i++)
         if (key->channels.list[i]->fixed.index == line)
@@ -151,7 +151,7 @@ void phi_key_free(struct phi_key *key)
     free(key->theirs.list);
     free(key->channels.list);
     key->peer->self->exchanges.keys_freed++;
-    phi_staging_give_back(key->peer, &key->made.place);
+    phi_staging_free_place(key->peer, &key->made.place);
     free(key->made.channel);
     free(key->made.early);
     free(key);
