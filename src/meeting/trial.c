@@ -154,7 +154,8 @@ void phi_trial_join(struct phi_peer *peer)
 // ---- the try step
 
 // Without the lock; the trial is marked as trying. -ENOMEM: that is no outcome.
-static int try(struct phi_self *self, struct phi_trial *trial, const uint8_t *record, size_t size)
+static int try_memory(struct phi_self *self, struct phi_trial *trial, const uint8_t *record,
+                      size_t size)
 {
     struct phi_import *import = NULL;
     // A peer may claim as its own what is memory of this process. The try does not map that;
@@ -164,11 +165,16 @@ static int try(struct phi_self *self, struct phi_trial *trial, const uint8_t *re
                  : phi_memory_import(self->memory, record, size, -1, &import);
     pthread_mutex_lock(&self->lock);
     trial->trying = false;
-    trial->import = import;
+    // A peer may ask after the pair was joined without a try. The verify step has its own mapping.
+    if (!trial->verifying && trial->import == NULL) {
+        trial->import = import;
+        import = NULL;
+    }
     if (rc != -ENOMEM)
         phi_outcomes_try(&trial->outcomes, phi_outcome_of(rc));
     phi_self_changed(self);
     pthread_mutex_unlock(&self->lock);
+    phi_memory_import_close(import);
     return rc == -ENOMEM ? rc : 0;
 }
 
@@ -176,7 +182,7 @@ static void *run(void *opaque)
 {
     struct phi_self *self = opaque;
     struct phi_trier *trier = &self->trials.trier;
-    try(self, trier->trial, trier->record, trier->size);
+    try_memory(self, trier->trial, trier->record, trier->size);
     pthread_mutex_lock(&self->lock);
     trier->busy = false;
     pthread_mutex_unlock(&self->lock);
@@ -297,7 +303,7 @@ static int do_part(struct phi_peer *peer, const struct phi_node_message *answer,
         trial->trying = true;
     pthread_mutex_unlock(&self->lock);
     if (due)
-        return try(self, trial, answer->bytes, answer->bytes_size);
+        return try_memory(self, trial, answer->bytes, answer->bytes_size);
     if (rc == 0 && !settled && (ended || phi_now() >= deadline))
         return -EAGAIN;
     if (rc == 0 && !settled)

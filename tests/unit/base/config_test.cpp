@@ -96,7 +96,6 @@ TEST_F(Config, Defaults)
     EXPECT_EQ(config.protocol, 0);
     EXPECT_EQ(config.wait, PHI_WAIT_AUTO);
     EXPECT_EQ(config.method, PHI_METHOD_AUTO);
-    EXPECT_EQ(config.check, 0);
     EXPECT_EQ(config.log, PH_LOG_WARN);
     EXPECT_TRUE(lines.empty());
 }
