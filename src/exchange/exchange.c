@@ -315,7 +315,9 @@ int phi_exchange_start(struct phi_self *self, const struct ph_operation *ops, si
     note_thread(self);
     renew_peers(self, ops, n);
     // Behind that, as a new life of a peer needs new ones; and nothing behind it gives up the lock.
-    rc = phi_request_bounces(self, ops, n);
+    rc = phi_request_exports(self, ops, n);
+    if (rc == 0)
+        rc = phi_request_bounces(self, ops, n);
     if (rc == 0)
         rc = check_life(self);
     if (rc)

@@ -117,7 +117,7 @@ static bool is_delivered(struct phi_release *part)
     if (link == NULL)
         return true;
     for (struct ph_channel *c = part->peer->channels.first; c != NULL; c = c->kept.next)
-        if (c->fixed.local_base == part->base && atomic_load(&c->live.uses.revoked) != 0 &&
+        if (phi_channel_lies_in(c, part->base) && atomic_load(&c->live.uses.revoked) != 0 &&
             !phi_staging_sent(c))
             return false;
     part->marked = part->marked || phi_link_mark(link, &part->mark);
@@ -154,7 +154,7 @@ static bool own_ends_drained(struct phi_release *part)
 {
     bool all = true;
     for (struct ph_channel *c = part->peer->channels.first; c != NULL; c = c->kept.next) {
-        if (c->fixed.local_base != part->base || atomic_load(&c->live.uses.revoked) == 0 ||
+        if (!phi_channel_lies_in(c, part->base) || atomic_load(&c->live.uses.revoked) == 0 ||
             phi_revoke_drained(c))
             continue;
         all = false;

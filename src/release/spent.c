@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
+#include "peer/ranges.h"
 #include "peer/self.h"
 #include "peer/wake.h"
 #include "release/ask.h"
@@ -68,7 +69,7 @@ static void end(struct ph_channel *channel)
     while (*at != channel)
         at = &(*at)->kept.next;
     *at = channel->kept.next;
-    free(channel);
+    phi_channel_free(channel);
 }
 
 int phi_channel_close(struct ph_channel *channel)
