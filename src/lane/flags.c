@@ -101,7 +101,8 @@ void phi_flags_ring(struct ph_channel *channel)
 
 enum phi_reason phi_flags_none(const struct ph_channel *channel)
 {
-    return channel->kept.flag_parts == 0           ? PHI_REASON_FLAGS
+    return channel->fixed.ranged                   ? PHI_REASON_RANGES
+           : channel->kept.flag_parts == 0         ? PHI_REASON_FLAGS
            : channel->fixed.index < PHI_FLAG_LINES ? PHI_REASON_BUDGET
                                                    : PHI_REASON_LINES;
 }

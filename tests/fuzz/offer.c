@@ -15,11 +15,21 @@ static void check_key(const struct phi_key *key)
     HOLD(key->slot == PHI_NO_SLOT || key->peer->keys.slots[key->slot] == key);
     for (uint32_t i = 0; i < key->theirs.count; i++) {
         const struct phi_peer_buffer *buffer = &key->theirs.list[i];
-        const uint64_t whole = buffer->export_ ? buffer->export_->info.allocation.size : UINT64_MAX;
+        uint64_t all = 0;
 
-        HOLD(buffer->export_ || buffer->released);
+        HOLD(buffer->ranges.count > 0 && buffer->ranges.count <= PHI_RANGES_MAX);
+        for (uint32_t j = 0; j < buffer->ranges.count; j++) {
+            const struct phi_peer_range *range = phi_peer_range(&buffer->ranges, j);
+            const struct phi_remote_export *e = range->export_;
+            const uint64_t whole = e ? e->info.allocation.size : UINT64_MAX;
+
+            HOLD(e || buffer->released);
+            HOLD(range->size > 0 && range->size <= whole && range->offset <= whole - range->size);
+            HOLD(range->size <= UINT64_MAX - all);
+            all += range->size;
+        }
+        HOLD(buffer->size == all);
         HOLD(buffer->table.lines <= PHI_WIDE_PIECE);
-        HOLD(buffer->size > 0 && buffer->size <= whole && buffer->offset <= whole - buffer->size);
         HOLD(buffer->protocol == PH_PROTOCOL_PUT || buffer->protocol == PH_PROTOCOL_GET);
         HOLD(phi_key_theirs(key, buffer->number) == buffer); // not there twice
     }
