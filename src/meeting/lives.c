@@ -15,7 +15,6 @@
 #include "peer/exports.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/ranges.h"
 #include "peer/self.h"
 #include "peer/wake.h"
 #include "release/evict.h"

@@ -3,9 +3,17 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 
 #include "peer/peer.h"
+#include "peer/ranges.h"
 #include "peer/self.h"
+
+void phi_channel_free(struct ph_channel *channel)
+{
+    phi_ranges_free(channel->kept.ranges);
+    free(channel);
+}
 
 int phi_device_channel_busy(const struct ph_channel *channel, const char *what)
 {

@@ -221,6 +221,9 @@ struct phi_channel_call {
     const struct phi_program *program;
 };
 
+// phi_channel_free frees a channel that nobody uses.
+void phi_channel_free(struct ph_channel *channel);
+
 // phi_device_channel_busy (with the lock) is the refusal of what a device channel is in the way of.
 int phi_device_channel_busy(const struct ph_channel *channel, const char *what);
 

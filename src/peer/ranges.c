@@ -59,7 +59,7 @@ uint8_t *phi_channel_range_at(const struct phi_channel_end *end, uint64_t offset
 
 // ---- tables
 
-static void free_tables(struct phi_channel_ranges *ranges)
+void phi_ranges_free(struct phi_channel_ranges *ranges)
 {
     if (ranges == NULL)
         return;
@@ -86,7 +86,7 @@ static struct phi_channel_ranges *make_tables(uint32_t own, uint32_t theirs)
     if ((own == 1 || (made->entries[0] && made->bases)) &&
         (theirs == 1 || (made->entries[1] && made->remote)))
         return made;
-    free_tables(made);
+    phi_ranges_free(made);
     return NULL;
 }
 
@@ -95,25 +95,12 @@ int phi_ranges_make(struct phi_key *key)
     const struct phi_own_buffer *own = phi_key_mine(key, key->agreement.mine);
     const struct phi_peer_buffer *theirs = phi_key_theirs(key, key->agreement.theirs);
     const uint32_t mine = own ? own->range_count : 1, other = theirs ? theirs->ranges.count : 1;
-    free_tables(key->made.ranges); // of a round that failed, whose buffers may have been others
+    phi_ranges_free(key->made.ranges); // of a round that failed, whose buffers may have been others
     key->made.ranges = NULL;
     if (mine == 1 && other == 1)
         return 0;
     key->made.ranges = make_tables(mine, other);
     return key->made.ranges ? 0 : -ENOMEM;
-}
-
-void phi_ranges_drop(struct phi_key *key)
-{
-    free_tables(key->made.ranges);
-    key->made.ranges = NULL;
-}
-
-void phi_channel_free(struct ph_channel *channel)
-{
-    if (channel != NULL)
-        free_tables(channel->kept.ranges);
-    free(channel);
 }
 
 static void set_own(struct ph_channel *channel, struct phi_own_buffer *own)

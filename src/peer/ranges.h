@@ -4,6 +4,7 @@
 #define PHI_PEER_RANGES_H
 
 struct ph_channel;
+struct phi_channel_ranges;
 struct phi_key;
 struct phi_own_buffer;
 struct phi_peer_buffer;
@@ -16,10 +17,7 @@ int phi_ranges_make(struct phi_key *key);
 void phi_ranges_set(struct ph_channel *channel, struct phi_own_buffer *own,
                     const struct phi_peer_buffer *theirs);
 
-// phi_ranges_drop frees the tables of a channel that was not made.
-void phi_ranges_drop(struct phi_key *key);
-
-// phi_channel_free frees a channel and its tables. NULL is fine.
-void phi_channel_free(struct ph_channel *channel);
+// phi_ranges_free frees tables. NULL is fine.
+void phi_ranges_free(struct phi_channel_ranges *ranges);
 
 #endif

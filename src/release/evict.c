@@ -158,7 +158,7 @@ void phi_key_free(struct phi_key *key)
     key->peer->self->exchanges.keys_freed++;
     phi_staging_give_back(key->peer, &key->made.place);
     free(key->made.channel);
-    phi_ranges_drop(key);
+    phi_ranges_free(key->made.ranges);
     free(key->made.early);
     free(key);
 }

@@ -201,13 +201,13 @@ static int tick_part(struct phi_release *part, int64_t now, bool *over)
     return part->last.waiting ? answer_wait(part) : -1;
 }
 
-// Returns whether the peer is still to be told of a release of the export's buffers, which comes
-// first.
-static bool is_held_back(const struct phi_peer *peer, const struct phi_local_export *e)
+// Returns whether the peer is still to be told of a release, which comes first: it may be of buffers
+// of this export, whichever of their ranges is given back.
+static bool is_held_back(const struct phi_peer *peer)
 {
     for (const struct phi_release *part = peer->self->exports.releases; part != NULL;
          part = part->next)
-        if (part->peer == peer && part->export_id == e->id && !part->sent)
+        if (part->peer == peer && !part->sent)
             return true;
     return phi_abort_untold(peer);
 }
@@ -223,7 +223,7 @@ static int tick_ended(struct phi_self *self, struct phi_local_export *e, int64_t
         struct phi_peer *peer = self->table[rank];
         if (e->sent[rank] && (peer == NULL || phi_release_over(peer)))
             e->sent[rank] = 0;
-        if ((e->sent[rank] == 1 || (e->sent[rank] && again)) && !is_held_back(peer, e)) {
+        if ((e->sent[rank] == 1 || (e->sent[rank] && again)) && !is_held_back(peer)) {
             bool told = tell_revoke(peer, 0, e->id, &revoke) == 0;
             e->sent[rank] = told ? 2 : 1;
             e->told_at = now;

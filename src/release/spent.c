@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "peer/channel.h"
 #include "peer/peer.h"
-#include "peer/ranges.h"
 #include "peer/self.h"
 #include "peer/wake.h"
 #include "release/ask.h"

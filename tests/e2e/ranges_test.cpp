@@ -402,7 +402,7 @@ RANK_FUNCTION(release_of_one)
              4096, 9, stream);
     rank.barrier();
     if (rank.rank == 0)
-        release_to(rank, all[0].base, 4096, PH_RELEASE_CLOSED);
+        release_to(rank, all[0].base, 4096, PH_RELEASE_DRAINED);
     rank.barrier();
     CHECK_RC(end_of(channels[0]), -ESTALE);
     CHECK_RC(ph_put(channels[0], 4096, 4096, 8, stream), -ESTALE);
@@ -413,8 +413,8 @@ RANK_FUNCTION(release_of_one)
     rank.barrier();
     // The last ranges of all: the memory of a list is given back range by range.
     if (rank.rank == 1) {
-        release_to(rank, all[2].base, 4096, PH_RELEASE_CLOSED);
-        release_to(rank, all[1].base, 4096, PH_RELEASE_CLOSED);
+        release_to(rank, all[2].base, 4096, PH_RELEASE_DRAINED);
+        release_to(rank, all[1].base, 4096, PH_RELEASE_DRAINED);
     }
     rank.barrier();
     CHECK_RC(end_of(channels[1]), -ESTALE);
