@@ -29,7 +29,7 @@ static void check_key(const struct phi_key *key)
             all += range->size;
         }
         HOLD(buffer->size == all);
-        HOLD(buffer->table.lines <= PHI_WIDE_PIECE);
+        HOLD(buffer->table.ll_max <= PHI_WIDE_PIECE);
         HOLD(buffer->protocol == PH_PROTOCOL_PUT || buffer->protocol == PH_PROTOCOL_GET);
         HOLD(phi_key_theirs(key, buffer->number) == buffer); // not there twice
     }
