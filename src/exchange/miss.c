@@ -120,9 +120,7 @@ static int make_ready(struct phi_key *key)
             return -ENOMEM;
         key->channels.list = grown;
     }
-    if (key->made.channel == NULL || phi_ranges_make(key))
-        return -ENOMEM;
-    return phi_staging_make(key) ? 0 : -ENOMEM;
+    return key->made.channel != NULL && phi_staging_make(key) ? 0 : -ENOMEM;
 }
 
 // have_memory makes what a channel needs, before we confirm: after both confirms nothing may fail
@@ -141,7 +139,7 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
     struct ph_channel *channel = key->made.channel;
     key->made.channel = NULL;
     key->line = PHI_NO_LINE;
-    struct phi_own_buffer *own = phi_key_mine(key, key->agreement.mine);
+    const struct phi_own_buffer *own = phi_key_mine(key, key->agreement.mine);
     const struct phi_peer_buffer *theirs = phi_key_theirs(key, key->agreement.theirs);
     channel->self = key->peer->self;
     channel->peer = key->peer;
@@ -364,6 +362,7 @@ static bool may_confirm(struct phi_pending *pending, struct phi_remote_export **
         told != NULL && !over &&
         (phi_flag_memory_owes(key->peer) ||
          phi_flag_memory_short(key->peer, !phi_key_mine(key, key->agreement.mine)->unbound));
+    pending->ranges = false;
     *reason = PHI_REASON_RELEASED;
     if (over)
         return find_room(pending, PHI_REASON_RELEASED, reason);
@@ -373,10 +372,12 @@ static bool may_confirm(struct phi_pending *pending, struct phi_remote_export **
     const enum phi_reason found = mapping_of(key->peer->self, &told->ranges, &e);
     if (e == NULL)
         e = flags;
-    if (e == NULL)
-        return find_room(pending, found, reason);
-    *import = e->importing || e->peer->state == PHI_PEER_BROKEN ? NULL : e;
-    return false;
+    if (e != NULL) {
+        *import = e->importing || e->peer->state == PHI_PEER_BROKEN ? NULL : e;
+        return false;
+    }
+    pending->ranges = phi_ranges_wanted(key);
+    return !pending->ranges && find_room(pending, found, reason);
 }
 
 const _Atomic uint64_t *phi_confirm_awaited(const struct phi_key *key)

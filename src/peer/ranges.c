@@ -6,13 +6,20 @@
 
 #include "peer/channel.h"
 #include "peer/keys.h"
+#include "peer/peer.h"
+#include "peer/self.h"
+#include "transport/range_table.h"
 
-// The tables of a channel, by end: of its own buffer and of the peer's. The table of an end of one
-// range is empty.
+// The tables of a channel between two buffers: the entries of the own one, then those of the peer's.
+// An end of one range has none.
 struct phi_channel_ranges {
-    struct phi_range_entry *entries[2];
+    uint32_t mine, theirs; // the numbers of the two buffers
+    uint32_t count[2];     // of entries: of the own end, and of the peer's
+    struct phi_device *device;
+    uint64_t address;              // of the copy that kernels read, or 0
     uint64_t *bases;               // of the own allocations behind the first one
     struct phi_peer_range *remote; // of the peer's ranges behind the first one
+    struct phi_range_entry entries[];
 };
 
 bool phi_peer_ranges_has(const struct phi_peer_ranges *ranges, const struct phi_remote_export *e)
@@ -59,115 +66,201 @@ uint8_t *phi_channel_range_at(const struct phi_channel_end *end, uint64_t offset
 
 // ---- tables
 
-void phi_ranges_free(struct phi_channel_ranges *ranges)
+void phi_ranges_free(struct phi_channel_ranges *tables)
 {
-    if (ranges == NULL)
+    if (tables == NULL)
         return;
-    free(ranges->entries[0]);
-    free(ranges->entries[1]);
-    free(ranges->bases);
-    free(ranges->remote);
-    free(ranges);
+    if (tables->address != 0)
+        phi_range_table_close(tables->device, tables->address);
+    free(tables->bases);
+    free(tables->remote);
+    free(tables);
 }
 
-static struct phi_channel_ranges *make_tables(uint32_t own, uint32_t theirs)
+static uint32_t entries_of(uint32_t ranges)
 {
-    struct phi_channel_ranges *made = calloc(1, sizeof *made);
+    return ranges > 1 ? ranges : 0;
+}
+
+static struct phi_channel_ranges *make(uint32_t own, uint32_t theirs)
+{
+    struct phi_channel_ranges *made =
+        calloc(1, sizeof *made + ((size_t)own + theirs) * sizeof made->entries[0]);
     if (made == NULL)
         return NULL;
-    if (own > 1) {
-        made->entries[0] = calloc(own, sizeof *made->entries[0]);
-        made->bases = calloc(own - 1, sizeof *made->bases);
-    }
-    if (theirs > 1) {
-        made->entries[1] = calloc(theirs, sizeof *made->entries[1]);
-        made->remote = calloc(theirs - 1, sizeof *made->remote);
-    }
-    if ((own == 1 || (made->entries[0] && made->bases)) &&
-        (theirs == 1 || (made->entries[1] && made->remote)))
+    made->count[0] = own;
+    made->count[1] = theirs;
+    made->bases = own ? calloc(own, sizeof *made->bases) : NULL;
+    made->remote = theirs ? calloc(theirs, sizeof *made->remote) : NULL;
+    if ((made->bases || own == 0) && (made->remote || theirs == 0))
         return made;
     phi_ranges_free(made);
     return NULL;
 }
 
-int phi_ranges_make(struct phi_key *key)
+static void fill_own(struct phi_channel_ranges *tables, struct phi_own_buffer *own)
 {
-    const struct phi_own_buffer *own = phi_key_mine(key, key->agreement.mine);
-    const struct phi_peer_buffer *theirs = phi_key_theirs(key, key->agreement.theirs);
-    const uint32_t mine = own ? own->range_count : 1, other = theirs ? theirs->ranges.count : 1;
-    phi_ranges_free(key->made.ranges); // of a round that failed, whose buffers may have been others
-    key->made.ranges = NULL;
-    if (mine == 1 && other == 1)
-        return 0;
-    key->made.ranges = make_tables(mine, other);
-    return key->made.ranges ? 0 : -ENOMEM;
-}
-
-static void set_own(struct ph_channel *channel, struct phi_own_buffer *own)
-{
-    struct phi_channel_end *end = &channel->fixed.own;
-    struct phi_channel_ranges *tables = channel->kept.ranges;
     uint64_t begin = 0;
-    end->address = own->first.address;
-    end->size = own->size;
-    end->kind = own->first.export_->export_.allocation.kind;
-    end->range_count = own->range_count;
-    channel->fixed.local_base = own->first.export_->export_.allocation.base;
-    if (own->range_count == 1)
-        return;
-    for (uint32_t i = 0; i < own->range_count; i++) {
+    for (uint32_t i = 0; i < tables->count[0]; i++) {
         const struct phi_own_range *range = phi_own_range(own, i);
-        tables->entries[0][i] = (struct phi_range_entry){begin, (uintptr_t)range->address};
+        tables->entries[i] = (struct phi_range_entry){begin, (uintptr_t)range->address};
         if (i > 0)
             tables->bases[i - 1] = range->export_->export_.allocation.base;
         begin += range->size;
     }
-    end->ranges = tables->entries[0];
-    channel->fixed.local_bases = tables->bases;
 }
 
+// The address of a range of the peer's in this process, or 0.
 static uint64_t address_of(const struct phi_peer_range *range)
 {
     const struct phi_remote_export *e = range->export_;
     return e != NULL && e->import != NULL ? (uintptr_t)e->import->address + range->offset : 0;
 }
 
-static void set_theirs(struct ph_channel *channel, const struct phi_peer_buffer *theirs)
+static void fill_theirs(struct phi_channel_ranges *tables, const struct phi_peer_ranges *ranges)
 {
-    struct phi_channel_end *end = &channel->fixed.theirs;
-    struct phi_channel_ranges *tables = channel->kept.ranges;
-    const struct phi_peer_ranges *ranges = &theirs->ranges;
-    bool mapped = true;
+    struct phi_range_entry *entries = tables->entries + tables->count[0];
     uint64_t begin = 0;
-    end->size = theirs->size;
-    end->range_count = ranges->count;
-    if (ranges->first.export_ != NULL)
-        end->kind = ranges->first.export_->info.allocation.kind;
-    channel->kept.remote = *ranges;
-    channel->fixed.remote_offset = ranges->first.offset;
-    for (uint32_t i = 0; i < ranges->count; i++) {
+    for (uint32_t i = 0; i < tables->count[1]; i++) {
         const struct phi_peer_range *range = phi_peer_range(ranges, i);
-        mapped = mapped && address_of(range) != 0;
-        if (ranges->count > 1)
-            tables->entries[1][i] = (struct phi_range_entry){begin, address_of(range)};
+        entries[i] = (struct phi_range_entry){begin, address_of(range)};
         if (i > 0)
             tables->remote[i - 1] = *range;
         begin += range->size;
     }
-    end->address = mapped ? (uint8_t *)(uintptr_t)address_of(&ranges->first) : NULL;
-    if (ranges->count == 1)
-        return;
-    end->ranges = tables->entries[1];
-    channel->kept.remote.rest = tables->remote;
 }
 
-void phi_ranges_set(struct ph_channel *channel, struct phi_own_buffer *own,
+static bool is_host(uint8_t kind)
+{
+    return kind == PHI_KIND_HOST;
+}
+
+// Gives the lock up. The key, and with it `tables`, is held by the request.
+static int copy_out(struct phi_self *self, struct phi_channel_ranges *tables, bool own_host,
+                    bool peer_host, int64_t deadline)
+{
+    const struct phi_range_entries ends[2] = {
+        {tables->entries, tables->count[0], own_host},
+        {tables->entries + tables->count[0], tables->count[1], peer_host},
+    };
+    uint64_t address = 0;
+    pthread_mutex_unlock(&self->lock);
+    int rc = phi_range_table_open(self->device, ends, deadline, &address);
+    pthread_mutex_lock(&self->lock);
+    tables->device = self->device;
+    tables->address = address;
+    return rc;
+}
+
+// What was mapped when the tables of a round that failed were made may be mapped elsewhere now.
+static bool is_current(const struct phi_channel_ranges *tables,
+                       const struct phi_peer_ranges *ranges)
+{
+    for (uint32_t i = 0; i < tables->count[1]; i++)
+        if (tables->entries[tables->count[0] + i].address != address_of(phi_peer_range(ranges, i)))
+            return false;
+    return true;
+}
+
+bool phi_ranges_wanted(const struct phi_key *key)
+{
+    const struct phi_own_buffer *own = phi_key_mine(key, key->agreement.mine);
+    const struct phi_peer_buffer *theirs = phi_key_theirs(key, key->agreement.theirs);
+    const struct phi_channel_ranges *made = key->made.ranges;
+    return (own->range_count > 1 || theirs->ranges.count > 1) &&
+           (made == NULL || made->mine != own->number || made->theirs != theirs->number ||
+            !is_current(made, &theirs->ranges));
+}
+
+int phi_ranges_make(struct phi_key *key, int64_t deadline)
+{
+    struct phi_self *self = key->peer->self;
+    struct phi_own_buffer *own = phi_key_mine(key, key->agreement.mine);
+    const struct phi_peer_buffer *theirs = phi_key_theirs(key, key->agreement.theirs);
+    const struct phi_remote_export *first = theirs->ranges.first.export_;
+    phi_ranges_free(key->made.ranges); // of a round that failed
+    struct phi_channel_ranges *made =
+        make(entries_of(own->range_count), entries_of(theirs->ranges.count));
+    key->made.ranges = made;
+    if (made == NULL)
+        return phi_fail(self->report, -ENOMEM, "out of memory for a channel");
+    fill_own(made, own);
+    fill_theirs(made, &theirs->ranges);
+    const uint32_t mine = own->number, other = theirs->number;
+    int rc = 0;
+    if (self->device != NULL)
+        rc = copy_out(self, made, is_host(own->first.export_->export_.allocation.kind),
+                      first != NULL && is_host(first->info.allocation.kind), deadline);
+    if (rc == 0) {
+        made->mine = mine;
+        made->theirs = other;
+    }
+    return rc;
+}
+
+// ---- channels
+
+static void set_table(struct phi_channel_end *end, uint32_t count,
+                      const struct phi_channel_ranges *tables, uint32_t first)
+{
+    end->range_count = count;
+    if (count == 1)
+        return;
+    end->ranges = tables->entries + first;
+    if (tables->address != 0)
+        end->ranges_device = tables->address + first * sizeof tables->entries[0];
+}
+
+static void set_own(struct ph_channel *channel, const struct phi_own_buffer *own)
+{
+    struct phi_channel_end *end = &channel->fixed.own;
+    const struct phi_allocation *first = &own->first.export_->export_.allocation;
+    end->address = own->first.address;
+    end->size = own->size;
+    end->kind = first->kind;
+    channel->fixed.local_base = first->base;
+    set_table(end, own->range_count, channel->kept.ranges, 0);
+    if (own->range_count > 1)
+        channel->fixed.local_bases = channel->kept.ranges->bases;
+}
+
+static bool is_mapped(const struct phi_peer_ranges *ranges)
+{
+    for (uint32_t i = 0; i < ranges->count; i++)
+        if (address_of(phi_peer_range(ranges, i)) == 0)
+            return false;
+    return true;
+}
+
+static void set_theirs(struct ph_channel *channel, const struct phi_peer_buffer *theirs)
+{
+    struct phi_channel_end *end = &channel->fixed.theirs;
+    const struct phi_peer_range *first = &theirs->ranges.first;
+    end->size = theirs->size;
+    if (first->export_ != NULL)
+        end->kind = first->export_->info.allocation.kind;
+    if (is_mapped(&theirs->ranges))
+        end->address = (uint8_t *)first->export_->import->address + first->offset;
+    channel->fixed.remote_offset = first->offset;
+    channel->kept.remote = theirs->ranges;
+    channel->kept.remote.rest = NULL;
+    if (theirs->ranges.count == 1) {
+        set_table(end, 1, NULL, 0);
+        return;
+    }
+    set_table(end, theirs->ranges.count, channel->kept.ranges, channel->kept.ranges->count[0]);
+    channel->kept.remote.rest = channel->kept.ranges->remote;
+}
+
+void phi_ranges_set(struct ph_channel *channel, const struct phi_own_buffer *own,
                     const struct phi_peer_buffer *theirs)
 {
     struct phi_key *key = channel->kept.key;
-    channel->kept.ranges = key->made.ranges;
-    key->made.ranges = NULL;
-    channel->fixed.ranged = channel->kept.ranges != NULL;
+    if (own->range_count > 1 || theirs->ranges.count > 1) {
+        channel->kept.ranges = key->made.ranges;
+        channel->fixed.ranged = true;
+        key->made.ranges = NULL;
+    }
     set_own(channel, own);
     set_theirs(channel, theirs);
 }
