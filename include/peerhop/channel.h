@@ -227,9 +227,8 @@ PH_API int ph_channel_abort(struct ph_channel *channel, const char *reason);
 // Since 0.1.
 PH_API int ph_channel_close(struct ph_channel *channel);
 
-// The peer and op id of a channel, and the sizes of the two buffers in bytes, of ranges their sum, 0
-// without any. Never
-// block; any thread. Since 0.1.
+// The peer and op id of a channel, and the sizes of the two buffers in bytes, of ranges their sum,
+// 0 without any. Never block; any thread. Since 0.1.
 PH_API int ph_channel_peer(const struct ph_channel *channel);
 PH_API uint64_t ph_channel_op_id(const struct ph_channel *channel);
 PH_API size_t ph_channel_local_size(const struct ph_channel *channel);

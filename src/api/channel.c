@@ -46,10 +46,9 @@ static int check_ranges(struct phi_self *self, const struct ph_operation *op, si
                         "of the two",
                         i);
     if (op->range_count > PHI_RANGES_MAX || op->ranges == NULL)
-        return phi_fail(self->report, -EINVAL,
-                        "operation %zu: %u ranges%s: an operation has at most %d", i,
-                        op->range_count, op->ranges == NULL ? ", which are NULL" : "",
-                        PHI_RANGES_MAX);
+        return phi_fail(
+            self->report, -EINVAL, "operation %zu: %u ranges%s: an operation has at most %d", i,
+            op->range_count, op->ranges == NULL ? ", which are NULL" : "", PHI_RANGES_MAX);
     for (uint32_t j = 0; j < op->range_count; j++) {
         const struct ph_range *range = &op->ranges[j];
         if (range->base == NULL || range->size == 0 || range->size > left)

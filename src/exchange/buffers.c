@@ -131,8 +131,8 @@ static int find_range(struct phi_self *self, const struct ph_range *given,
                       struct phi_own_range *range)
 {
     struct phi_allocation allocation;
-    int rc = phi_memory_describe(self->memory, given->base, given->size, &allocation,
-                                 &range->offset);
+    int rc =
+        phi_memory_describe(self->memory, given->base, given->size, &allocation, &range->offset);
     if (rc == 0)
         rc = get_export(self, &allocation, &range->export_);
     range->address = given->base;
@@ -151,8 +151,7 @@ static int find_ranges(struct phi_self *self, const struct ph_operation *op,
                        const struct ph_range *buffer, struct phi_own_buffer *own)
 {
     own->range_count = count_of(op);
-    own->rest =
-        own->range_count > 1 ? calloc(own->range_count - 1, sizeof *own->rest) : NULL;
+    own->rest = own->range_count > 1 ? calloc(own->range_count - 1, sizeof *own->rest) : NULL;
     int rc = own->range_count > 1 && own->rest == NULL ? -ENOMEM : 0;
     for (uint32_t i = 0; i < own->range_count && rc == 0; i++) {
         const struct ph_range given = op->range_count > 0 ? op->ranges[i] : *buffer;
@@ -218,7 +217,8 @@ static bool is_memory_of(struct phi_own_buffer *own, const struct ph_operation *
         return false;
     for (uint32_t i = 0; i < own->range_count; i++) {
         const struct ph_range range = range_of(op, i);
-        if (phi_own_range(own, i)->address != range.base || phi_own_range(own, i)->size != range.size)
+        if (phi_own_range(own, i)->address != range.base ||
+            phi_own_range(own, i)->size != range.size)
             return false;
     }
     return true;

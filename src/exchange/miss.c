@@ -14,9 +14,9 @@
 #include "lane/staging.h"
 #include "meeting/path.h"
 #include "peer/channel.h"
+#include "peer/channel_ranges.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/ranges.h"
 #include "peer/self.h"
 #include "peer/side.h"
 #include "release/abort.h"
@@ -99,7 +99,8 @@ static void set_route(struct ph_channel *channel, const struct phi_own_buffer *o
         channel->fixed.own.reach != PHI_REASON_NONE ||
         (peer->staging != NULL && !phi_staging_registered(channel->kept.key)))
         return;
-    int rc = phi_link_route(peer->to.link, own->first.export_->id, &channel->kept.remote.first.export_->target,
+    int rc = phi_link_route(peer->to.link, own->first.export_->id,
+                            &channel->kept.remote.first.export_->target,
                             channel->fixed.remote_offset, &channel->fixed.route);
     channel->fixed.route.to_device = channel->fixed.theirs.kind != PHI_KIND_HOST;
     if (rc) {
@@ -321,8 +322,8 @@ static bool find_room(struct phi_pending *pending, enum phi_reason found, enum p
     return !pending->blocked;
 }
 
-// Returns why a buffer of the peer cannot be reached: the reason of the first of its ranges that has
-// one. *next: an allocation that must be mapped before that is known, or NULL.
+// Returns why a buffer of the peer cannot be reached: the reason of the first of its ranges that
+// has one. *next: an allocation that must be mapped before that is known, or NULL.
 static enum phi_reason mapping_of(const struct phi_self *self, const struct phi_peer_ranges *ranges,
                                   struct phi_remote_export **next)
 {

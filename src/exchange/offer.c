@@ -61,8 +61,8 @@ static void encode_exports(struct phi_peer *peer, const struct phi_descriptor *d
     uint32_t count = 0;
     phi_put_u32(writer, 0);
     for (size_t i = 0; i < n; i++)
-        count += encode_exports_of(
-            peer, phi_key_mine(descriptors[i].key, descriptors[i].number), offer, writer);
+        count += encode_exports_of(peer, phi_key_mine(descriptors[i].key, descriptors[i].number),
+                                   offer, writer);
     phi_patch_u32(writer, at, count);
 }
 

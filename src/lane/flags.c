@@ -69,8 +69,7 @@ void phi_flags_give(struct ph_channel *channel, uint32_t parts)
     // If one end takes no multiprocessor for the channel, its messages go by words at both ends.
     // So do they if an end has several ranges: flags know one address for an end.
     if (line >= PHI_FLAG_LINES || channel->fixed.own.zero_sm || channel->fixed.theirs.zero_sm ||
-        channel->fixed.ranged ||
-        !(parts & 1u << phi_flag_slots_part(line)))
+        channel->fixed.ranged || !(parts & 1u << phi_flag_slots_part(line)))
         return;
     const bool wide = line < PHI_FLAG_WIDE && (parts & 1u << phi_flag_wide_part(line));
     channel->fixed.own.flags = phi_flag_memory_own(peer, line, wide);

@@ -13,14 +13,13 @@
 
 #include "base/ranges.h"
 #include "net/net.h"
+#include "peer/ranges.h"
 #include "semaphore/executor.h"
 
-struct phi_channel_ranges;
 struct phi_key;
 struct phi_lane;
 struct phi_peer;
 struct phi_self;
-struct phi_remote_export;
 struct phi_stage_lane;
 
 // The largest messages, in bytes, that go by ll and by sm. The table belongs to the sender's
@@ -97,9 +96,9 @@ struct phi_channel_fixed {
     // In an unbound channel, `area` is where the area begins that this end fills, in its own bounce
     // buffer. `part` is the most bytes of a message that go at once.
     size_t area, part;
-    uint64_t local_base;    // of the allocation of the own buffer, or of its first range
+    uint64_t local_base;         // of the allocation of the own buffer, or of its first range
     const uint64_t *local_bases; // of the allocations of the other ranges, or NULL
-    uint64_t remote_offset; // of the peer's buffer in its allocation
+    uint64_t remote_offset;      // of the peer's buffer in its allocation
 };
 
 // The message of an unbound channel whose turn it is, in one direction. One thread calls on a
@@ -137,30 +136,6 @@ struct phi_channel_live {
     struct phi_uses uses; // of both buffers and of the words by this end's streams
 };
 
-// A range of the peer's memory, which lies in one export.
-struct phi_peer_range {
-    struct phi_remote_export *export_; // NULL: forgotten
-    uint64_t offset, size;
-};
-
-// The ranges of a buffer of the peer: one, or a list of several.
-struct phi_peer_ranges {
-    struct phi_peer_range first;
-    struct phi_peer_range *rest; // behind the first one, or NULL
-    uint32_t count;
-};
-
-static inline struct phi_peer_range *phi_peer_range(const struct phi_peer_ranges *ranges,
-                                                    uint32_t i)
-{
-    return i == 0 ? (struct phi_peer_range *)&ranges->first : &ranges->rest[i - 1];
-}
-
-// phi_peer_ranges_has returns whether a range lies in an export; of NULL: whether one is forgotten.
-// phi_peer_ranges_forget takes the export away from the ranges that lie in it.
-bool phi_peer_ranges_has(const struct phi_peer_ranges *ranges, const struct phi_remote_export *e);
-void phi_peer_ranges_forget(struct phi_peer_ranges *ranges, const struct phi_remote_export *e);
-
 // The end of one channel alone, which release/abort.c carries out.
 struct phi_abort {
     int code;        // 0: not ended alone
@@ -183,10 +158,10 @@ struct phi_channel_kept {
     bool asked;               // the peer is asked about it as a spent channel
     bool let_go;              // revoked, and nothing will be posted for this end any more
     struct ph_channel *spent_next;
-    int64_t spent_pinned;                    // when its flags were first found not at rest, or 0
-    struct phi_peer_ranges remote;           // the exports are NULL: closed
-    struct phi_channel_ranges *ranges;       // where an end has several ranges: their memory
-    struct phi_net_told told_by_then;        // posts over the net by the time it was let go
+    int64_t spent_pinned;              // when its flags were first found not at rest, or 0
+    struct phi_peer_ranges remote;     // the exports are NULL: closed
+    struct phi_channel_ranges *ranges; // where an end has several ranges: their memory
+    struct phi_net_told told_by_then;  // posts over the net by the time it was let go
     uint32_t flag_parts; // parts that both ends confirmed to have of both ranks, a bit for each
     struct phi_abort abort;
 };

@@ -130,10 +130,10 @@ struct phi_follower {
 
 // The objects that have to be there before a confirm promises a channel.
 struct phi_made {
-    struct ph_channel *channel;   // or NULL
-    struct phi_stage_place place; // its slots
+    struct ph_channel *channel;        // or NULL
+    struct phi_stage_place place;      // its slots
     struct phi_channel_ranges *ranges; // its tables, where an end has several ranges, or NULL
-    struct phi_early_end *early;  // the peer has ended that channel already; see release/abort.h
+    struct phi_early_end *early; // the peer has ended that channel already; see release/abort.h
 };
 
 // An operation key: (peer, op id, role).
@@ -216,8 +216,8 @@ static inline bool phi_key_mine_released(const struct phi_key *key, uint32_t num
 }
 struct phi_peer_buffer *phi_key_theirs(const struct phi_key *key, uint32_t number);
 
-// phi_key_tell files a buffer of the peer, which it takes over; a number that is there already keeps
-// what it means. -EBADMSG, -ENOMEM.
+// phi_key_tell files a buffer of the peer, which it takes over; a number that is there already
+// keeps what it means. -EBADMSG, -ENOMEM.
 int phi_key_tell(struct phi_key *key, struct phi_peer_buffer *buffer);
 
 #endif

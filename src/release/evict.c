@@ -10,7 +10,6 @@
 #include "peer/exports.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
-#include "peer/ranges.h"
 #include "peer/self.h"
 #include "peer/side.h"
 #include "release/spent_list.h"

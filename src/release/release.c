@@ -201,8 +201,8 @@ static int tick_part(struct phi_release *part, int64_t now, bool *over)
     return part->last.waiting ? answer_wait(part) : -1;
 }
 
-// Returns whether the peer is still to be told of a release, which comes first: it may be of buffers
-// of this export, whichever of their ranges is given back.
+// Returns whether the peer is still to be told of a release, which comes first: it may be of
+// buffers of this export, whichever of their ranges is given back.
 static bool is_held_back(const struct phi_peer *peer)
 {
     for (const struct phi_release *part = peer->self->exports.releases; part != NULL;

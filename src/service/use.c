@@ -21,8 +21,7 @@ static bool exchanges(const struct phi_self *self, uint64_t base)
 {
     for (const struct ph_exchange_request *r = self->exchanges.first; r != NULL; r = r->next)
         for (size_t i = 0; i < r->n && !r->abandoned; i++) {
-            struct phi_own_buffer *own =
-                phi_key_mine(r->pending[i].key, r->pending[i].number);
+            struct phi_own_buffer *own = phi_key_mine(r->pending[i].key, r->pending[i].number);
             if (own != NULL && !own->released && lies_in(own, base))
                 return true;
         }

@@ -294,7 +294,8 @@ int __wrap_phi_mailbox_send(struct phi_mailbox *mailbox, int peer, uint64_t life
 
 // A descriptor ends an offer of one operation.
 enum {
-    DESCRIPTOR = 64, // of a buffer of one range; with 18 bytes of sizes and of what it is, at the end
+    DESCRIPTOR =
+        64, // of a buffer of one range; with 18 bytes of sizes and of what it is, at the end
     D_ROLE = 8,
     D_SLOT = 9,
     D_NUMBER = 17,

@@ -203,13 +203,14 @@ static void send(Copying &c, const Copying::Call &call)
 static void group(Copying &c)
 {
     Rank &rank = c.rank;
-    const size_t most = std::min(c.lists.layouts[0].size, c.lists.layouts[1].size), piece = most / 7;
+    const size_t most = std::min(c.lists.layouts[0].size, c.lists.layouts[1].size),
+                 piece = most / 7;
     std::vector<ph_group_op> ops;
     for (size_t i = 0; i < 7; i++) {
         const size_t size = c.random() % piece, mine = c.random() % (most - size);
         c.lists.copy(1, i * piece, 0, mine, size);
-        ops.push_back({i == 6 ? PH_GROUP_PUT_SIGNAL : PH_GROUP_PUT, c.channel, i * piece, mine, size,
-                       nullptr});
+        ops.push_back({i == 6 ? PH_GROUP_PUT_SIGNAL : PH_GROUP_PUT, c.channel, i * piece, mine,
+                       size, nullptr});
     }
     if (rank.rank == 0)
         CHECK_OK(ph_group(ops.data(), ops.size(), c.stream));
@@ -300,8 +301,8 @@ RANK_FUNCTION(third_party)
     const size_t size = std::min(lists.layouts[0].size, lists.layouts[1].size) - 10;
     if (rank.rank == 0) {
         std::vector<ph_range> own = {{rank.device->alloc(8), 8}};
-        auto channels = exchange_all(rank, {operation(1, 1, PH_ROLE_BOTH, own),
-                                            operation(2, 2, PH_ROLE_BOTH, own)});
+        auto channels = exchange_all(
+            rank, {operation(1, 1, PH_ROLE_BOTH, own), operation(2, 2, PH_ROLE_BOTH, own)});
         rank.barrier();
         CHECK_OK(ph_copy(channels[1], 3, channels[0], 7, size, stream));
         CHECK_RC(ph_copy(channels[0], 0, channels[0], 5, 10, stream), -EINVAL);
@@ -390,15 +391,15 @@ RANK_FUNCTION(release_of_one)
     const int peer = 1 - rank.rank;
     void *stream = rank.device->stream();
     auto all = allocate(rank, 3, 4096);
-    auto channels =
-        exchange_all(rank, {operation(1, peer, PH_ROLE_BOTH, {all[0], all[1]}),
-                            operation(2, peer, PH_ROLE_BOTH, {all[1], all[2]}),
-                            operation(3, peer, PH_ROLE_BOTH, {all[2], all[1]})});
+    auto channels = exchange_all(rank, {operation(1, peer, PH_ROLE_BOTH, {all[0], all[1]}),
+                                        operation(2, peer, PH_ROLE_BOTH, {all[1], all[2]}),
+                                        operation(3, peer, PH_ROLE_BOTH, {all[2], all[1]})});
     const ph_role role = role_of(rank, 0);
     for (ph_channel *channel : channels)
-        pass(rank, channel, role, channel == channels[0]   ? all[0].base
-                                  : channel == channels[1] ? all[1].base
-                                                           : all[2].base,
+        pass(rank, channel, role,
+             channel == channels[0]   ? all[0].base
+             : channel == channels[1] ? all[1].base
+                                      : all[2].base,
              4096, 9, stream);
     rank.barrier();
     if (rank.rank == 0)
@@ -447,8 +448,8 @@ RANK_FUNCTION(refusals)
     both.ranges = nullptr;
     CHECK_SAYS(exchange_fails(rank, {both}, -EINVAL), "2 ranges, which are NULL");
     auto fails = [&](const std::vector<ph_range> &ranges, int rc, const std::string &why) {
-        CHECK_SAYS(
-            exchange_fails(rank, {operation(1, 1 - rank.rank, PH_ROLE_BOTH, ranges)}, rc), why);
+        CHECK_SAYS(exchange_fails(rank, {operation(1, 1 - rank.rank, PH_ROLE_BOTH, ranges)}, rc),
+                   why);
     };
     fails({good[0], {good[1].base, 0}}, -EINVAL, "range 1 has no bytes");
     fails({{nullptr, 8}, good[1]}, -EINVAL, "range 0 has no base");
@@ -480,9 +481,9 @@ RANK_FUNCTION(refusals_of_devices)
     auto ranges = allocate(rank, 2, 64);
     void *host = nullptr;
     CHECK_OK(ph_host_alloc(rank.context, 64, &host));
-    CHECK_SAYS(exchange_fails(
-                   rank, {operation(1, peer, PH_ROLE_BOTH, {ranges[0], {host, 64}})}, PH_EKIND),
-               "range 1 is host memory, and the first one is not");
+    CHECK_SAYS(
+        exchange_fails(rank, {operation(1, peer, PH_ROLE_BOTH, {ranges[0], {host, 64}})}, PH_EKIND),
+        "range 1 is host memory, and the first one is not");
     ph_channel *channel = exchange_all(rank, {operation(1, peer, PH_ROLE_BOTH, ranges)})[0];
     ph_device_channel device;
     CHECK_RC(ph_channel_device(channel, &device, sizeof device), -ENOTSUP);
