@@ -28,26 +28,15 @@ static bool is_range_there(struct phi_self *self, const struct phi_own_range *ra
 
 static bool still_there(struct phi_self *self, struct phi_own_buffer *own)
 {
-    for (uint32_t i = 0; i < own->range_count; i++)
-        if (!is_range_there(self, phi_own_range(own, i)))
-            return false;
-    return true;
+    bool there = is_range_there(self, &own->first);
+    for (uint32_t i = 1; i < own->range_count && there; i++)
+        there = is_range_there(self, &own->rest[i - 1]);
+    return there;
 }
 
 static bool is_unbound(const struct ph_operation *op)
 {
     return op->buffer == NULL && op->range_count == 0;
-}
-
-// A buffer is a list of one range.
-static uint32_t count_of(const struct ph_operation *op)
-{
-    return op->range_count > 0 ? op->range_count : 1;
-}
-
-static struct ph_range range_of(const struct ph_operation *op, uint32_t i)
-{
-    return op->range_count > 0 ? op->ranges[i] : (struct ph_range){op->buffer, op->size};
 }
 
 static struct phi_local_export *find_export(struct phi_self *self,
@@ -150,7 +139,7 @@ static bool is_host(const struct phi_own_range *range)
 static int find_ranges(struct phi_self *self, const struct ph_operation *op,
                        const struct ph_range *buffer, struct phi_own_buffer *own)
 {
-    own->range_count = count_of(op);
+    own->range_count = op->range_count > 0 ? op->range_count : 1; // a buffer is a list of one
     own->rest = own->range_count > 1 ? calloc(own->range_count - 1, sizeof *own->rest) : NULL;
     int rc = own->range_count > 1 && own->rest == NULL ? -ENOMEM : 0;
     for (uint32_t i = 0; i < own->range_count && rc == 0; i++) {
@@ -209,19 +198,25 @@ static int add_own(struct phi_self *self, struct phi_key *key, const struct ph_o
     return 0;
 }
 
-static bool is_memory_of(struct phi_own_buffer *own, const struct ph_operation *op)
+static bool is_list_of(struct phi_own_buffer *own, const struct ph_operation *op)
 {
-    if (own->unbound || is_unbound(op))
-        return own->unbound == is_unbound(op);
-    if (own->range_count != count_of(op))
+    if (own->unbound || own->range_count != op->range_count)
         return false;
     for (uint32_t i = 0; i < own->range_count; i++) {
-        const struct ph_range range = range_of(op, i);
-        if (phi_own_range(own, i)->address != range.base ||
-            phi_own_range(own, i)->size != range.size)
+        const struct phi_own_range *range = phi_own_range(own, i);
+        if (range->address != op->ranges[i].base || range->size != op->ranges[i].size)
             return false;
     }
     return true;
+}
+
+static bool is_memory_of(struct phi_own_buffer *own, const struct ph_operation *op)
+{
+    if (op->range_count > 0)
+        return is_list_of(own, op);
+    return op->buffer == NULL ? own->unbound
+                              : !own->unbound && own->range_count == 1 &&
+                                    own->first.address == op->buffer && own->size == op->size;
 }
 
 static struct phi_own_buffer *find_own(struct phi_self *self, const struct phi_key *key,
