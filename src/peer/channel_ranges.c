@@ -174,7 +174,7 @@ static void set_theirs(struct ph_channel *channel, const struct phi_peer_buffer 
     if (first->export_ != NULL)
         end->kind = first->export_->info.allocation.kind;
     if (is_mapped(&theirs->ranges))
-        end->address = (uint8_t *)first->export_->import->address + first->offset;
+        end->address = (uint8_t *)(uintptr_t)address_of(first);
     channel->fixed.remote_offset = first->offset;
     channel->kept.remote = theirs->ranges;
     channel->kept.remote.rest = NULL;

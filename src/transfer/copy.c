@@ -42,19 +42,19 @@ static uint64_t add_piece(const struct phi_third_party *copy, uint64_t done, str
     return size;
 }
 
-// Two items for a piece: an operation of the executor has so many of a copy that crosses ranges.
-#define PIECES_MAX 8
+// An operation of the executor has so many items of a copy that crosses ranges, two for a piece.
+#define ITEMS_MAX ((size_t)16)
 
 int phi_issue_copy(const struct phi_third_party *copy, void *stream)
 {
     struct phi_executor *executor = copy->to->self->executor;
-    struct phi_work work[2 * PIECES_MAX];
+    struct phi_work work[ITEMS_MAX];
     uint64_t done = 0;
     bool partial = false, begun = false;
     int rc = 0;
     do {
         size_t n = 0;
-        while (n < 2 * PIECES_MAX && (done < copy->size || n == 0)) {
+        while (n < ITEMS_MAX && (done < copy->size || n == 0)) {
             done += add_piece(copy, done, &work[n]);
             n += 2;
         }
