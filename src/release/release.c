@@ -29,10 +29,22 @@
 #define RESEND_GONE_MS 2000
 #define HELD_MS        10 // when to look again whether a bounce buffer is held
 
+// A release of one range of a channel is about the allocations of its other ranges, too.
+static bool is_about(const struct phi_release *part, uint64_t base)
+{
+    if (part->base == base)
+        return true;
+    for (const struct ph_channel *c = part->peer->channels.first; c != NULL; c = c->kept.next)
+        if (c->fixed.own.ranges != NULL && atomic_load(&c->live.uses.revoked) != 0 &&
+            phi_channel_lies_in(c, part->base) && phi_channel_lies_in(c, base))
+            return true;
+    return false;
+}
+
 bool phi_release_pending(struct phi_self *self, uint64_t base)
 {
     for (const struct phi_release *part = self->exports.releases; part != NULL; part = part->next)
-        if (part->base == base && !part->drained && !phi_release_over(part->peer))
+        if (!part->drained && !phi_release_over(part->peer) && is_about(part, base))
             return true; // what is over is only not cleared away yet
     return false;
 }

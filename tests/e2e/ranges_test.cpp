@@ -434,6 +434,44 @@ TEST_P(Ranges, TheReleaseOfOneEndsItsChannelsAndNoOthers)
     EXPECT_EQ(job.run("release_of_one"), "");
 }
 
+// Rank 1 has a copy on its stream into both ranges of a channel that has ended by the release of
+// one. The other one is in no other channel, and is not drained either.
+RANK_FUNCTION(release_of_the_rest)
+{
+    rank.open();
+    const int peer = 1 - rank.rank;
+    void *stream = rank.device->stream();
+    auto all = allocate(rank, 3, 4096);
+    auto channels =
+        exchange_all(rank, {operation(1, peer, PH_ROLE_BOTH, {all[0], all[1]}),
+                            operation(2, peer, PH_ROLE_BOTH, all[2].base, all[2].size)});
+    if (rank.rank == 1) {
+        CHECK_OK(ph_wait(channels[1], 0, stream));
+        CHECK_OK(ph_put(channels[0], 0, 0, 8192, stream));
+    }
+    rank.barrier();
+    if (rank.rank == 0) {
+        for (size_t i = 0; i < 2; i++) {
+            CHECK_OK(ph_release_start(rank.context, all[i].base, 4096));
+            CHECK_RC(ph_release_wait(rank.context, all[i].base, 4096, PH_RELEASE_DRAINED, 100),
+                     -ETIMEDOUT);
+        }
+        CHECK_OK(ph_signal(channels[1], stream));
+        for (size_t i = 0; i < 2; i++)
+            CHECK_OK(ph_release_wait(rank.context, all[i].base, 4096, PH_RELEASE_DRAINED,
+                                     patience(20000).count()));
+    }
+    rank.synchronize(stream);
+    CHECK_RC(end_of(channels[0]), -ESTALE);
+    rank.barrier();
+}
+
+TEST_P(Ranges, AreDrainedTogether)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("release_of_the_rest"), "");
+}
+
 // ---- refusals
 
 RANK_FUNCTION(refusals)
