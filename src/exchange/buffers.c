@@ -279,14 +279,17 @@ static int no_key(struct phi_self *self, const struct ph_operation *op, int rc)
 
 // ---- Bounce buffers
 
-static bool wants_bounce(struct phi_self *self, const struct ph_operation *op)
+static bool has_own(struct phi_self *self, const struct ph_operation *op)
 {
     const struct phi_peer *peer = self->table[op->peer];
-    if (!is_unbound(op))
-        return false;
     const struct phi_key *key = peer ? phi_key_find(peer, op->op_id, (uint8_t)op->role) : NULL;
     const struct choice choice = choice_of(self, op);
-    return key == NULL || find_own(self, key, op, &choice) == NULL;
+    return key != NULL && find_own(self, key, op, &choice) != NULL;
+}
+
+static bool wants_bounce(struct phi_self *self, const struct ph_operation *op)
+{
+    return is_unbound(op) && !has_own(self, op);
 }
 
 // Small ones beyond the rank's budget.
@@ -368,9 +371,11 @@ static int export_early(struct phi_self *self, const struct ph_range *range)
 int phi_request_exports(struct phi_self *self, const struct ph_operation *ops, size_t n)
 {
     int rc = 0;
-    for (size_t i = 0; i < n && rc == 0; i++)
-        for (uint32_t j = 0; j < ops[i].range_count && rc == 0; j++)
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        const bool known = ops[i].range_count > 0 && has_own(self, &ops[i]);
+        for (uint32_t j = 0; j < ops[i].range_count && !known && rc == 0; j++)
             rc = export_early(self, &ops[i].ranges[j]);
+    }
     return rc == -ENOMEM ? phi_fail(self->report, rc, "out of memory for an export") : rc;
 }
 
