@@ -291,6 +291,38 @@ TEST_P(Ranges, AMessageOfThousandsOfPiecesComesWhole)
     EXPECT_EQ(job.run("many_pieces"), "");
 }
 
+// A graph takes the pieces as they are.
+RANK_FUNCTION(replays)
+{
+    rank.open();
+    Copying c(rank, PH_PROTOCOL_PUT);
+    const size_t size = std::min(c.lists.layouts[0].size, c.lists.layouts[1].size);
+    void *graph = rank.device->capture(c.stream, [&] {
+        if (rank.rank == 0)
+            CHECK_OK(ph_put_signal(c.channel, 0, 0, size, c.stream));
+        else
+            CHECK_OK(ph_wait(c.channel, size, c.stream));
+    });
+    for (uint64_t round = 0; round < 3; round++) {
+        c.lists.bytes[0] = c.lists.layouts[0].first_bytes(300 + round);
+        if (rank.rank == 0)
+            for (size_t i = 0; i < c.memory.allocations.size(); i++)
+                rank.device->write(c.memory.allocations[i], c.lists.bytes[0][i].data(),
+                                   c.lists.bytes[0][i].size());
+        rank.device->launch(graph, c.stream);
+        c.lists.copy(1, 0, 0, 0, size);
+        c.check("a replay");
+    }
+    rank.device->destroy(graph);
+    rank.barrier();
+}
+
+TEST_P(RangesOnCuda, AreCopiedByEachReplay)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("replays"), "");
+}
+
 // ---- ph_copy
 
 RANK_FUNCTION(third_party)
