@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input input = {data, size};
     struct pair *pair = pair_open((int)take(&input, 1) & 1, false);
-    size_t cursor = 0, told = 0;
+    size_t cursor = 0, told = 0, ranges = 0;
 
     while (input.left > 0) {
         struct input piece = take_piece(&input);
@@ -48,10 +48,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         phi_offer_file(pair->peer, bytes, piece.left);
         free(bytes);
     }
-    for (struct phi_key *key; (key = phi_map_next(&pair->peer->keys, &cursor));) {
+    for (struct phi_key *key; (key = phi_map_next(&pair->peer->keys.all, &cursor));) {
         check_key(key);
         told += key->theirs.count;
+        for (uint32_t i = 0; i < key->theirs.count; i++)
+            ranges += key->theirs.list[i].ranges.count - 1;
     }
+    HOLD(ranges <= size && ranges == pair->peer->keys.ranges);
     HOLD(told <= size && pair->peer->keys.all.count <= 16);
     pair_close(pair);
     return 0;
