@@ -65,11 +65,19 @@ static int add_rows(struct phi_self *self, struct phi_pages_group *group,
     return rc;
 }
 
+// Returns whether kernels find the ranges of an end.
+static bool has_table(const struct phi_channel_end *end)
+{
+    return end->ranges == NULL || end->ranges_device != 0;
+}
+
 // Returns whether the executor takes a list of the channel's as one item.
 static bool is_whole(const struct ph_channel *channel)
 {
     const struct phi_self *self = channel->self;
     if (channel->fixed.by_net || channel->fixed.own.zero_sm)
+        return false;
+    if (self->device && !(has_table(&channel->fixed.own) && has_table(&channel->fixed.theirs)))
         return false;
     return self->device == NULL ||
            (phi_device_info(self->device)->kernels && self->config->method != PHI_METHOD_CE);

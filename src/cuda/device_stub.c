@@ -118,6 +118,14 @@ int phi_device_register(struct phi_device *device, void *base, size_t size, uint
     return -ENOTSUP;
 }
 
+int phi_device_view(struct phi_device *device, uint64_t host, uint64_t *address)
+{
+    (void)device;
+    (void)host;
+    (void)address;
+    return -ENOTSUP;
+}
+
 void phi_device_unmap_now(struct phi_device *device, void *base, size_t size)
 {
     (void)device;

@@ -501,6 +501,19 @@ int phi_device_repeat(struct phi_device *device, void *address, size_t size, siz
     return rc;
 }
 
+int phi_device_view(struct phi_device *device, uint64_t host, uint64_t *address)
+{
+    const struct phi_driver *driver = device->driver;
+    CUdeviceptr pointer = 0;
+    const CUresult result = driver->cuPointerGetAttribute(
+        &pointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, (CUdeviceptr)host);
+    if (result != CUDA_SUCCESS)
+        return phi_cuda_result(device->report, driver, result,
+                               "the address of host memory on cuda:%d", device->info.ordinal);
+    *address = pointer;
+    return 0;
+}
+
 // The driver exports whole pages.
 int phi_device_dmabuf(struct phi_device *device, uint64_t base, size_t size, int *fd,
                       uint64_t *offset)

@@ -96,6 +96,8 @@ static void forget(struct phi_peer *peer)
 {
     size_t cursor = 0;
     for (struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;) {
+        for (uint32_t i = 0; i < key->theirs.count; i++)
+            phi_peer_buffer_fini(peer, &key->theirs.list[i]);
         free(key->theirs.list);
         key->theirs.list = NULL;
         key->theirs.count = key->theirs.room = 0;

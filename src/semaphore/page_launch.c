@@ -34,7 +34,7 @@ static size_t numbers_bytes(const struct phi_page_list *list, const struct phi_p
 
 static size_t carried(const struct phi_page_list *list)
 {
-    return 2 * list->parts * sizeof(uint64_t) + numbers_bytes(list, &list->source) +
+    return (size_t)2 * list->parts * sizeof(uint64_t) + numbers_bytes(list, &list->source) +
            numbers_bytes(list, &list->destination) +
            (list->count != NULL && list->count_at == 0 ? 8 : 0);
 }

@@ -71,6 +71,9 @@ static void set_end(struct phi_page_end *end, const struct ph_page_end *from,
     const size_t at = list->parts * sizeof(uint64_t);
     *end = (struct phi_page_end){
         .base = memory->address,
+        .ranges = memory->ranges,
+        .ranges_device = memory->ranges_device,
+        .range_count = memory->range_count,
         .host = memory->kind == PHI_KIND_HOST,
         .size = memory->size,
         .numbers = from->numbers,
@@ -129,7 +132,8 @@ int phi_pages_list(struct ph_channel *channel, bool outgoing, const struct ph_pa
     head.count = keep ? NULL : pages->count;
     const size_t kept =
         keep ? numbers_size(&head, &pages->local) + numbers_size(&head, &pages->peer) : 0;
-    struct phi_page_list *list = malloc(sizeof *list + 2 * head.parts * sizeof(uint64_t) + kept);
+    struct phi_page_list *list =
+        malloc(sizeof *list + (size_t)2 * head.parts * sizeof(uint64_t) + kept);
     if (list == NULL)
         return refuse(channel, -ENOMEM, "has no memory");
     *list = head;

@@ -468,6 +468,90 @@ TEST_P(PagesByIpc, TheContextMayEndBeforeThem)
     EXPECT_EQ(job.run("leaves_with_lists"), "");
 }
 
+// ---- operations of many ranges
+
+// A row that lies in two ranges is left out; all others go where the offset over all ranges says.
+RANK_FUNCTION(lists_over_ranges)
+{
+    rank.open();
+    const std::vector<size_t> sizes = {4096 * 3, 4096 * 40, 4096, 4096 * 17, 4096 * 8};
+    std::vector<ph_range> ranges;
+    std::vector<uint64_t> begins;
+    uint64_t all = 0;
+    for (size_t i = 0; i < sizes.size(); i++) {
+        const size_t size = sizes[rank.rank ? i : sizes.size() - 1 - i]; // others at the other end
+        ranges.push_back({rank.device->alloc(size), size});
+    }
+    for (size_t size : sizes) { // of the target, rank 1
+        begins.push_back(all);
+        all += size;
+    }
+    ph_operation op = operation(1, !rank.rank, PH_ROLE_BOTH, nullptr, 0);
+    op.ranges = ranges.data();
+    op.range_count = static_cast<uint32_t>(ranges.size());
+    ph_channel *channel = exchange_all(rank, {op})[0];
+    void *stream = rank.device->stream();
+    const auto pages_all = static_cast<uint32_t>(all / 4096 - 1);
+    for (uint64_t shift : {0, 1024}) {
+        List list = plain_list(pages_all, 4096);
+        list.source.at = {0};
+        list.destination.at = {shift};
+        for (uint32_t i = 0; i < pages_all; i++)
+            list.destination.numbers.push_back((i * 7 + 3) % pages_all);
+        Numbers none(rank, "", 4), to(rank, "", 8);
+        const ph_pages pages = pages_of(list, true, none, to);
+        std::vector<uint8_t> bytes(all);
+        uint64_t at = 0;
+        for (const ph_range &range : ranges) {
+            for (uint64_t i = 0; i < range.size; i++)
+                bytes[i] = pattern_byte(static_cast<uint64_t>(rank.rank) + 1, at + i);
+            rank.device->write(range.base, bytes.data(), range.size);
+            at += range.size;
+        }
+        const uint64_t before = ph_channel_skipped(channel);
+        rank.barrier();
+        if (rank.rank == 0) {
+            CHECK_OK(ph_put_pages(channel, &pages, stream));
+            CHECK_OK(ph_signal(channel, stream));
+        } else {
+            CHECK_OK(ph_wait(channel, 0, stream));
+        }
+        rank.synchronize(stream);
+        std::vector<uint8_t> wanted(all);
+        for (uint64_t i = 0; i < all; i++)
+            wanted[i] = pattern_byte(2, i);
+        uint64_t crossing = 0;
+        for (uint32_t page = 0; page < pages_all; page++) {
+            const uint64_t begin = shift + list.destination.numbers[page] * 4096;
+            bool crosses = false;
+            for (uint64_t edge : begins)
+                crosses = crosses || (begin < edge && edge < begin + 4096);
+            crossing += crosses;
+            for (uint64_t i = 0; !crosses && i < 4096; i++)
+                wanted[begin + i] = pattern_byte(1, page * 4096ull + i);
+        }
+        if (rank.rank == 0) {
+            CHECK_EQUAL(ph_channel_skipped(channel) - before, crossing);
+            CHECK((crossing > 0) == (shift > 0));
+        } else {
+            at = 0;
+            for (const ph_range &range : ranges) {
+                rank.device->read(bytes.data(), range.base, range.size);
+                CHECK(std::equal(bytes.begin(), bytes.begin() + static_cast<long>(range.size),
+                                 wanted.begin() + static_cast<long>(at)));
+                at += range.size;
+            }
+        }
+        rank.barrier();
+    }
+}
+
+TEST_P(PagesByIpc, LieInRangesOfTheirOwn)
+{
+    Job job(GetParam(), 2);
+    EXPECT_EQ(job.run("lists_over_ranges"), "");
+}
+
 // ---- graphs
 
 // A replay reads the numbers and the count anew.
