@@ -71,6 +71,8 @@
            "... and by sm, a larger one by ce; -1: as PEERHOP_TABLE says, else all")               \
     NUMBER(copy_blocks, "COPY_BLOCKS", 64, 1, 128,                                                 \
            "most thread blocks of a copy by kernel; fewer leave more to the caller's kernels")     \
+    NUMBER(page_blocks, "PAGE_BLOCKS", 16, 1, 1024,                                                \
+           "most thread blocks of a list of pages that says nothing else")                         \
     NUMBER(net_rails, "NET_RAILS", 1, 1, 4,                                                        \
            "endpoints that the data of one peer goes over, at least one for each NIC; of two "     \
            "ranks the fewer count")                                                                \
