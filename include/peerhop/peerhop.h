@@ -9,8 +9,10 @@
 #include <peerhop/error.h>
 #include <peerhop/log.h>
 #include <peerhop/memory.h>
+#include <peerhop/notify.h>
 #include <peerhop/queue.h>
 #include <peerhop/release.h>
+#include <peerhop/request.h>
 #include <peerhop/store.h>
 #include <peerhop/transfer.h>
 #include <peerhop/version.h>

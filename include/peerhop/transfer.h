@@ -193,6 +193,7 @@ enum ph_group_kind {
     PH_GROUP_PUT_SIGNAL,
     PH_GROUP_SIGNAL,
     PH_GROUP_WAIT,
+    PH_GROUP_NOTIFY, // ph_notify (notify.h)
 };
 
 // One operation of a group.
@@ -202,7 +203,9 @@ struct ph_group_op {
     size_t peer_offset;  // put, get, put_signal
     size_t local_offset; // put, get, put_signal
     size_t size;
-    void *data; // send, recv on an unbound channel: size bytes of the caller's; else NULL
+    // send, recv on an unbound channel: size bytes of the caller's; notify: the size bytes that the
+    // peer gets; else NULL
+    void *data;
 };
 
 // ph_group enqueues operations that have no order among themselves. It enqueues first everything
@@ -233,6 +236,11 @@ struct ph_group_op {
 // A channel of this rank with itself. The n-th send of the group matches its n-th receive. The pair
 // is a copy on the stream from the one's data to the other's, which may be the same address.
 // Nothing else goes on such a channel.
+//
+// Notifications. One of a group tells of the whole group, of its waits, too, and costs its launches
+// nothing. So a peer that waits for it before it answers what the group waits for waits for ever:
+// give the two in groups of their own. Any number may be in a group. A group on a stream that
+// captures has none (-ENOTSUP).
 //
 // Puts and gets that follow one another go together, e.g. the pages of a cache or the tensors of a
 // layer:
