@@ -109,6 +109,9 @@ enum phi_step_kind {
     // nothing: the other items of the operation touch the memory that this item names (in no
     // program)
     PHI_STEP_HOLD,
+    // until another stream of this rank has done its first operations (struct phi_mark; in no
+    // program)
+    PHI_STEP_BEHIND,
 
     // By flags in device memory (phi_hop of cuda/kernel_args.h), in the lane of the word.
     PHI_STEP_PUSH,
@@ -148,7 +151,7 @@ static inline int phi_step_bells(unsigned kind)
 // phi_step_waits returns whether a stream may wait at the step.
 static inline int phi_step_waits(unsigned kind)
 {
-    return kind == PHI_STEP_WAIT ||
+    return kind == PHI_STEP_WAIT || kind == PHI_STEP_BEHIND ||
            (phi_step_hops(kind) && kind != PHI_STEP_GO && kind != PHI_STEP_HELP);
 }
 
@@ -180,6 +183,8 @@ enum phi_call {
     PHI_CALL_WAIT,
     PHI_CALL_COUNT,
     PHI_CALL_COPY = PHI_CALL_COUNT, // ph_copy: on two channels, so it is no program of a direction
+    PHI_CALL_NOTIFY,                // ph_notify: it moves nothing
+    PHI_CALL_BEHIND,                // ph_request_wait_on
 };
 
 #define PHI_STEPS_MAX 3
