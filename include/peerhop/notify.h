@@ -6,19 +6,20 @@
 // Order. A notification comes after all that was enqueued on its stream before it is done, the
 // application's own kernels among it. Between ranks of one node, and between hosts over the net,
 // what this rank has put is in the peer's buffer by then, and what it has got is read: the peer may
-// read the one and write the other at once. Where the channel is staged over the net (method
-// "staged"), the data is at the peer, in slots: a ph_wait for the signal behind it waits for nobody
-// any more, and what follows on that stream finds the data in the buffer.
+// read the one and write the other at once. Over the net, where a rank has a device, data shows
+// with the peer's ph_wait for the signal behind it, as ever. That wait, enqueued when the
+// notification has come, waits for nobody.
 //
 // Notifications to one peer that were given on one stream come in their order. Those of several
 // streams have none.
 //
 // Room. A peer has at most PH_NOTIFICATIONS_MAX notifications of a rank that it has not taken.
-// Those that are not there yet count, too. Where there are so many, ph_notify is -EAGAIN and nothing
-// is lost. No rank takes the room of another one.
+// Those that are not there yet count, too. Where there are so many, ph_notify is -EAGAIN and
+// nothing is lost. No rank takes the room of another one.
 //
 // End of a peer. What has come is still there to be taken after the rank that gave it has ended.
-// What has not come by then never comes: of a rank that dies before its data is there, nothing does.
+// What has not come by then never comes: of a rank that dies before its data is there, nothing
+// does.
 #ifndef PEERHOP_NOTIFY_H
 #define PEERHOP_NOTIFY_H
 

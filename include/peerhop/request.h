@@ -7,9 +7,9 @@
 // and is valid until its context is destroyed. A request of zeros is done.
 //
 // What a done operation of this rank brought is there: a get or a receive is in the buffer, and of
-// a put or a send the source may be written again. Between ranks of one node, and between hosts over
-// the net, a done put is also in the peer's buffer. Where the channel is staged (method "staged")
-// it is there when the peer's ph_wait for the signal behind it is over.
+// a put or a send the source may be written again. Between ranks of one node, and between hosts
+// over the net, a done put is also in the peer's buffer. Over the net, where a rank has a device,
+// it shows there with the peer's ph_wait for the signal behind it.
 //
 // End of a peer. Operations get done also where the peer has ended. ph_channel_status then says
 // whether everything came whole.

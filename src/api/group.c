@@ -47,9 +47,9 @@ static int check_waits(const struct ph_group_op *ops, size_t n, struct phi_repor
         const struct ph_channel *channel = ops[i].channel;
         // A staged operation waits for slots, a put as well. An operation of this rank with itself
         // waits for nobody.
-        const bool waits = (is_message(&ops[i]) ||
-                            (channel->fixed.stage.is && !phi_group_is_notify(&ops[i]))) &&
-                           !channel->fixed.loopback;
+        const bool waits =
+            (is_message(&ops[i]) || (channel->fixed.stage.is && !phi_group_is_notify(&ops[i]))) &&
+            !channel->fixed.loopback;
         with = with || (waits && !channel->fixed.own.zero_sm);
         without = without || (waits && channel->fixed.own.zero_sm);
     }

@@ -53,11 +53,10 @@ int ph_request_wait(const struct ph_request *request, int64_t deadline_ms)
     if (rc)
         return rc;
     const struct phi_mark mark = mark_of(request);
-    const int64_t deadline =
-        phi_deadline(deadline_ms ? deadline_ms : context->config.deadline_ms);
+    const int64_t deadline = phi_deadline(deadline_ms ? deadline_ms : context->config.deadline_ms);
     do
-        rc = phi_untold_answer(context->self, context->executor->ops->await(context->executor,
-                                                                            &mark, deadline));
+        rc = phi_untold_answer(context->self,
+                               context->executor->ops->await(context->executor, &mark, deadline));
     while (rc == -EINTR);
     return rc;
 }

@@ -135,8 +135,7 @@ static bool is_undone(struct ph_channel *channel)
 bool phi_channel_whole(struct ph_channel *channel)
 {
     const int ended = atomic_load_explicit(&channel->live.status, memory_order_acquire);
-    return !is_undefined(ended) &&
-           !(may_be_undone(channel, ended) && phi_lift_undone(channel));
+    return !is_undefined(ended) && !(may_be_undone(channel, ended) && phi_lift_undone(channel));
 }
 
 // If this rank has given up, or was fenced, peers may post data that they have not copied.

@@ -33,9 +33,9 @@ struct phi_note {
     struct phi_note *next;
     struct ph_channel *channel; // of one that was given; held
     struct phi_mark mark;
-    bool marked;           // over the net:
-    uint64_t posts;        // ... stands for the posts that are to be delivered first
-    uint64_t incarnation;  // of the peer that gave one that has come
+    bool marked;          // over the net:
+    uint64_t posts;       // ... stands for the posts that are to be delivered first
+    uint64_t incarnation; // of the peer that gave one that has come
     struct ph_notification text;
 };
 
@@ -189,8 +189,8 @@ static int send_note(struct phi_self *self, struct phi_note *note)
 static bool is_behind(const struct phi_notes *notes, const struct phi_note *note)
 {
     const struct phi_note *other = notes->given.first;
-    while (other != note && (other->mark.done != note->mark.done ||
-                             other->channel->peer != note->channel->peer))
+    while (other != note &&
+           (other->mark.done != note->mark.done || other->channel->peer != note->channel->peer))
         other = other->next;
     return other != note;
 }
@@ -363,10 +363,11 @@ static int late(struct phi_self *self)
 {
     for (int rank = 0; rank < self->ranks; rank++)
         if (self->table[rank] != NULL && self->table[rank]->state == PHI_PEER_BROKEN)
-            return phi_fail(self->report, -ETIMEDOUT,
-                            "no notification has come; of the ranks that could give one rank %d has "
-                            "ended",
-                            rank);
+            return phi_fail(
+                self->report, -ETIMEDOUT,
+                "no notification has come; of the ranks that could give one rank %d has "
+                "ended",
+                rank);
     return phi_fail(self->report, -ETIMEDOUT, "no notification has come");
 }
 

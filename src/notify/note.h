@@ -27,8 +27,9 @@ struct phi_self;
 
 // ---- giving: without the lock
 
-// phi_note_take makes a notification for the peer of a channel, counts it, and puts it at the end of
-// a chain, which begins as NULL. -EAGAIN, -ENOMEM, PH_EPEER. phi_note_drop undoes that for a chain.
+// phi_note_take makes a notification for the peer of a channel, counts it, and puts it at the end
+// of a chain, which begins as NULL. -EAGAIN, -ENOMEM, PH_EPEER. phi_note_drop undoes that for a
+// chain.
 int phi_note_take(struct ph_channel *channel, const void *bytes, size_t size,
                   struct phi_note **chain);
 void phi_note_drop(struct phi_self *self, struct phi_note *chain);

@@ -148,8 +148,8 @@ struct phi_left {
     uint64_t graph;           // the id of the capture of one of the graphs, or 0
 };
 
-// A place on a stream: its first `number` operations. They are done when *done says so. Numbers only
-// rise, also where a record or a queue passes to another stream: so what was marked on the one
+// A place on a stream: its first `number` operations. They are done when *done says so. Numbers
+// only rise, also where a record or a queue passes to another stream: so what was marked on the one
 // before stays done. done is NULL where nothing was issued.
 struct phi_mark {
     const _Atomic uint64_t *done;

@@ -322,9 +322,8 @@ static int issue_entered(struct cuda_executor *x, struct phi_enqueue *q, bool *p
     if (q->result != CUDA_SUCCESS || !phi_enqueue_reaches(q))
         return driver_failed(x, q);
     // Within one capture the handle names the branch.
-    return q->captured
-               ? issue_captured(x, q, (uintptr_t)q->stream, partial)
-               : issue_eager(x, q, stream_key(x, q->stream), partial);
+    return q->captured ? issue_captured(x, q, (uintptr_t)q->stream, partial)
+                       : issue_eager(x, q, stream_key(x, q->stream), partial);
 }
 
 static uint32_t count_waits(const struct phi_work *work, size_t n)
@@ -563,8 +562,8 @@ static int stream_await(struct phi_executor *base, const struct phi_mark *mark, 
     while (!phi_mark_done(mark)) {
         const int64_t now = phi_now();
         if (is_dead(x))
-            return phi_cuda_result(x->params.report, x->to.driver,
-                                   (CUresult)atomic_load(&x->dead), "a request");
+            return phi_cuda_result(x->params.report, x->to.driver, (CUresult)atomic_load(&x->dead),
+                                   "a request");
         if (now >= deadline)
             return await_late(x, mark);
         if (phi_executor_untold(base))

@@ -412,8 +412,8 @@ static void *run(void *opaque)
         int timeout = phi_remaining_ms(beat < refresh ? beat : refresh);
         int soon = phi_soon(phi_release_tick(self), phi_lives_tick(self));
         timeout = release_broken(self) ? 1 : soon >= 0 && soon < timeout ? soon : timeout;
-        int n = sleep_for_events(self->serving.events.epoll, events, 16, timeout,
-                                 phi_notes_tick(self));
+        int n =
+            sleep_for_events(self->serving.events.epoll, events, 16, timeout, phi_notes_tick(self));
         for (int i = 0; i < n; i++)
             handle(service, events[i].data.u64);
         if (beat == PHI_FOREVER || phi_now() >= beat) {
