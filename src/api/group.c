@@ -5,8 +5,8 @@
 
 #include "api/check.h"
 #include "api/context_internal.h"
+#include "api/group_notes.h"
 #include "api/loopback.h"
-#include "api/notify.h"
 #include "api/ranges.h"
 #include "ending/usable.h"
 #include "peer/peer.h"
@@ -117,7 +117,7 @@ static int check_one(const struct ph_group_op *op, const struct phi_self *self)
     if (rc && !may_be_late(op, rc))
         return phi_check_refused(channel, rc);
     if (phi_group_is_notify(op))
-        return phi_notify_check(channel, op->data, op->size);
+        return phi_group_notes_check(channel, op->data, op->size);
     const int ended = rc;
     bool outgoing = phi_group_outgoing(op->kind);
     if (!(channel->fixed.role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER)))
@@ -224,7 +224,7 @@ static int check_and_issue(struct phi_group *group)
     if (rc == 0)
         rc = phi_loopback_check(ops, n);
     if (rc == 0 && group->notifies)
-        rc = phi_notify_begin(group);
+        rc = phi_group_notes_begin(group);
     if (rc == 0)
         rc = issue_all(group, late);
     while (phi_check_ended(rc) && !group->begun) {
@@ -283,7 +283,7 @@ int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
     if (phi_self_forked(group.self))
         return PH_EFORKED;
     group.notes = NULL;
-    int rc = phi_notify_end(&group, check_and_issue(&group));
+    int rc = phi_group_notes_end(&group, check_and_issue(&group));
     if (rc && group.begun) {
         rc = why_refused(&group, rc);
         break_half(&group);
