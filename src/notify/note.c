@@ -21,13 +21,13 @@
 #include "semaphore/executor.h"
 #include "semaphore/segment.h"
 
-enum {
-    EAGER_US = 50,      // looks without a pause after the last change
-    NAP_PART = 8,       // a nap is so small a part of what has passed since,
-    NAP_LEAST_US = 20,  // ... at least this
-    NAP_MOST_US = 1000, // ... and at most that
-    SLICE_MS = 20,      // a wait looks so often whether the application is to be told of an end
-};
+// After the last change the service thread looks without a pause for EAGER_NS, and then after naps.
+// A nap is a small part of what has passed, at least NAP_LEAST_NS and at most PHI_MS.
+#define EAGER_NS     50000
+#define NAP_PART     8
+#define NAP_LEAST_NS 20000
+// A wait looks so often whether the application is to be told of an end.
+#define SLICE_MS 20
 
 struct phi_note {
     struct phi_note *next;
@@ -154,13 +154,13 @@ static bool is_delivered(struct phi_note *note)
 
 static int tell(const struct phi_note *note)
 {
-    const struct phi_peer *peer = note->channel->peer;
+    struct phi_peer *peer = note->channel->peer;
     struct phi_node_message message;
     phi_peer_message(peer, PHI_NODE_NOTIFICATION, &message);
     message.a = note->text.op_id;
     message.bytes_size = note->text.size;
     memcpy(message.bytes, note->text.bytes, note->text.size);
-    return phi_peer_tell((struct phi_peer *)peer, &message);
+    return phi_peer_tell(peer, &message);
 }
 
 // Returns -EAGAIN while the notification has to wait.
@@ -229,21 +229,18 @@ void phi_note_give(struct phi_self *self, struct phi_note *chain, const struct p
         phi_service_wake(self);
 }
 
+static int64_t nap_after(int64_t passed)
+{
+    const int64_t nap = passed / NAP_PART;
+    if (passed < EAGER_NS)
+        return 0;
+    return nap < NAP_LEAST_NS ? NAP_LEAST_NS : nap > PHI_MS ? PHI_MS : nap;
+}
+
 int64_t phi_notes_tick(struct phi_self *self)
 {
-    struct phi_notes *notes = notes_of(self);
-    int64_t nap = -1;
     pthread_mutex_lock(&self->lock);
-    if (notes->given.first != NULL && push(self)) {
-        const int64_t passed = phi_now() - notes->since;
-        nap = passed / NAP_PART;
-        if (nap < NAP_LEAST_US * 1000)
-            nap = NAP_LEAST_US * 1000;
-        if (nap > NAP_MOST_US * 1000)
-            nap = NAP_MOST_US * 1000;
-        if (passed < EAGER_US * 1000)
-            nap = 0;
-    }
+    const int64_t nap = push(self) ? nap_after(phi_now() - notes_of(self)->since) : -1;
     pthread_mutex_unlock(&self->lock);
     return nap;
 }
@@ -262,7 +259,7 @@ int phi_notes_finish(struct phi_self *self, int64_t deadline)
             return phi_fail(self->report, -ETIMEDOUT,
                             "rank %d cannot leave: a notification to rank %d is not sent",
                             self->rank, rank);
-        nanosleep(&(struct timespec){.tv_nsec = NAP_LEAST_US * 1000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = NAP_LEAST_NS}, NULL);
     }
 }
 
@@ -423,4 +420,5 @@ void phi_notes_free(struct phi_self *self)
     free_list(notes->spare);
     if (notes->event > 0)
         close(notes->event - 1);
+    *notes = (struct phi_notes){0};
 }

@@ -193,7 +193,7 @@ static int host_behind(struct phi_executor *executor, void *stream, const struct
         .span.source = (const void *)mark->done,
         .span.message = mark->number,
     };
-    struct phi_mark own;
+    struct phi_mark own = {0};
     bool partial;
     int rc = host_mark(executor, stream, &own);
 

@@ -413,7 +413,7 @@ static int stream_behind(struct phi_executor *base, void *stream, const struct p
         .word.device = x->done_device + mark->index * sizeof(uint64_t),
         .span.message = mark->number,
     };
-    struct phi_mark own;
+    struct phi_mark own = {0};
     bool partial;
     int rc = stream_mark(base, stream, &own);
     if (rc || phi_mark_done(mark) || own.done == mark->done)
