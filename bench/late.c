@@ -36,7 +36,7 @@
 // So long after a rank has told that it will receive its receive is there.
 #define JUST_US 10
 
-// By lines two messages may be under way. The third waits for room.
+// By ll two messages may be under way. The third waits for room.
 #define AHEAD 3
 
 enum {

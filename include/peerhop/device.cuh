@@ -32,15 +32,15 @@
 // Calls that may be mixed. A put_signal of a size pairs with the peer's wait, or ph_wait, for that
 // size, and the peer's ph_put_signal with wait likewise. signal is put_signal of 0 bytes, as
 // ph_signal is. ll_put_signal pairs with ll_wait of the same size, ll_signal with ll_wait_value. If
-// channel.out.lines (the sender's PEERHOP_LL_MAX, 8192 at most) is not 0, ll_put_signal and ll_wait
-// of up to that many bytes are the same message as put_signal and wait, and may be mixed with them
-// and with stream calls. So may ll_signal, whose value they drop, and ll_wait_value, to which they
-// are the offset they were given. A direction's signals, and its waits, are one sequence at each
-// end: of one port at a time, or of stream calls, each after what came before it has happened.
-// ph_send and ph_recv are not touched by any of this. Few signals are under way, as by
+// channel.out.ll_max (the sender's PEERHOP_LL_MAX, 8192 at most) is not 0, ll_put_signal and
+// ll_wait of up to that many bytes are the same message as put_signal and wait, and may be mixed
+// with them and with stream calls. So may ll_signal, whose value they drop, and ll_wait_value, to
+// which they are the offset they were given. A direction's signals, and its waits, are one sequence
+// at each end: of one port at a time, or of stream calls, each after what came before it has
+// happened. ph_send and ph_recv are not touched by any of this. Few signals are under way, as by
 // ph_put_signal.
 //
-// How messages go is the channel's affair: by lines and by copy through flags in device memory
+// How messages go is the channel's affair: by ll and by sm through flags in device memory
 // where the channel has them, else by a word in host memory, which takes microseconds instead of
 // one. ll calls work there too, by that word, but for values.
 //
@@ -555,11 +555,11 @@ template <class Group> class ph_device_port
     }
     PHI_DEVICE static bool by_lines(const ph_device_way &way, uint64_t size)
     {
-        return way.own != 0 && way.lines > 0 && size <= way.lines;
+        return way.own != 0 && way.ll_max > 0 && size <= way.ll_max;
     }
     PHI_DEVICE static bool by_copy(const ph_device_way &way, uint64_t size)
     {
-        return way.own != 0 && way.copy > 0 && size <= way.copy;
+        return way.own != 0 && way.sm_max > 0 && size <= way.sm_max;
     }
 
     // The group's result: 0 where all are done; and a barrier.
@@ -570,7 +570,7 @@ template <class Group> class ph_device_port
         return group_.all(mine != PH_DEVICE_ENDED) ? PH_DEVICE_TIMEDOUT : PH_DEVICE_ENDED;
     }
 
-    // ---- by lines
+    // ---- by ll
 
     // The slots of a direction take turns. Each call leaves the next message's address in a
     // register: parameters of a kernel are looked up anew where they are used, which takes time
@@ -752,7 +752,7 @@ template <class Group> class ph_device_port
         return 0;
     }
 
-    // ---- by copy
+    // ---- by sm
 
     // By at most so many threads: more would only fence.
     PHI_DEVICE uint32_t helpers() const

@@ -17,7 +17,7 @@ enum ph_device_result {
     PH_DEVICE_ENDED = -5005,   // the channel has ended: ph_channel_ended says why
 };
 
-// The most bytes that go by lines (ll) in one message.
+// The most bytes that go by ll in one message.
 #define PH_DEVICE_LL_MAX 8192
 
 // Signals of one direction of a channel.
@@ -25,8 +25,8 @@ struct ph_device_way {
     uint64_t own, peer; // struct ph_device_lane here and at the peer; 0: the channel has no flags
     uint64_t slots;     // of lines: the peer's (outgoing), the own ones (incoming)
     uint64_t word;      // in host memory; 0: this rank has no part in the direction
-    // Messages up to so many bytes go by lines, and by copy; larger ones by word.
-    uint64_t lines, copy;
+    // Messages up to so many bytes go by ll, and by sm; larger ones by word.
+    uint64_t ll_max, sm_max;
 };
 
 // A channel, as kernels know it.

@@ -15,9 +15,10 @@ extern "C" {
 
 // ph_host_alloc makes size bytes (> 0) of zeroed host memory in a sealed memfd and maps it. The
 // context owns it until ph_host_free or ph_context_destroy. Any part of it may be a buffer of
-// ph_exchange. In a device context the driver registers it in this call, for which it waits for no
-// stream, nor this call for others. Errors: -EINVAL, -ENOMEM, -EMFILE. Does not wait for others;
-// any thread. Since 0.1.
+// ph_exchange. Allocations of up to 16 GiB share memfds: they take no descriptor of their own. In a
+// device context the driver registers it in this call, for which it waits for no stream, nor this
+// call for others. Errors: -EINVAL, -ENOMEM, -EMFILE. Does not wait for others; any thread. Since
+// 0.1.
 PH_API int ph_host_alloc(struct ph_context *context, size_t size, void **address);
 
 // ph_host_register maps size bytes at offset (a multiple of the page size) of a memfd of the

@@ -19,14 +19,14 @@ static void reject(struct ph_path_report *report, const char *name, unsigned rea
 }
 
 // methods names the methods by size, that of the smallest messages first. signal_lines: bytes up to
-// which signals go by lines.
+// which signals go by ll.
 static const char *methods(const struct phi_flag_table *table, uint64_t signal_lines)
 {
     static const char *const names[] = {"ce", "ll,ce", "sm,ce", "ll,sm,ce"};
-    const bool lines = table->lines > 0, copy = table->copy > signal_lines;
-    if (table->copy >= INT64_MAX) // every larger message
-        return lines ? "ll,sm" : "sm";
-    return names[lines + 2 * copy];
+    const bool ll = table->ll_max > 0, sm = table->sm_max > signal_lines;
+    if (table->sm_max >= INT64_MAX) // every larger message
+        return ll ? "ll,sm" : "sm";
+    return names[ll + 2 * sm];
 }
 
 static void report_flags(const struct ph_channel *channel, bool outgoing,
@@ -34,12 +34,12 @@ static void report_flags(const struct ph_channel *channel, bool outgoing,
 {
     const struct phi_flag_table *table = &channel->fixed.table[outgoing];
     report->method = methods(table, phi_flags_signal_lines(channel, outgoing));
-    report->ll_max = table->lines;
-    report->sm_max = table->copy;
+    report->ll_max = table->ll_max;
+    report->sm_max = table->sm_max;
     for (const char *const *name = (const char *const[]){"ll", "sm", "ce", NULL}; *name; name++)
         if (strstr(report->method, *name) == NULL)
             reject(report, *name, PHI_REASON_USER);
-    if (outgoing && table->lines > 0 && table->lines <= PHI_LL_PIECE)
+    if (outgoing && table->ll_max > 0 && table->ll_max <= PHI_LL_PIECE)
         reject(report, "wide", phi_flags_not_wide(channel));
     reject(report, "copy_kernel", PHI_REASON_PREFERRED);
 }

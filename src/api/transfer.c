@@ -181,7 +181,7 @@ int ph_send(struct ph_channel *channel, size_t size, void *stream)
     return rc ? phi_check_refused(channel, rc) : 0;
 }
 
-// The send of a message by lines, or into slots, waited for nobody. The message may be here
+// The send of a message by ll, or into slots, waited for nobody. The message may be here
 // although the peer has left, or has released its buffer. If a complete takes the message, this
 // call is the post.
 static int recv_late(struct ph_channel *channel, size_t size, void *stream, int rc)

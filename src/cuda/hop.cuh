@@ -597,9 +597,9 @@ struct hop_numbers {
 static __device__ bool may_begin(const phi_hop_item &item, const hop_numbers &numbers)
 {
     switch (item.kind) {
-    case PHI_HOP_ROOM:
+    case PHI_STEP_ROOM:
         return has_credit(item, numbers.pushed + 1);
-    case PHI_HOP_LEAVE:
+    case PHI_STEP_LEAVE:
         return has_leave(item, numbers.moved);
     default:
         return has_come(item, numbers.wide_taken + 1);
@@ -616,7 +616,7 @@ static __device__ void await_hands(const phi_hop_item &item, const Team &team, h
         return;
     const hop_numbers numbers = {load_relaxed(&own->pushed), load_relaxed(&own->moved),
                                  load_relaxed_64(&own->wide_taken)};
-    if (item.kind == PHI_HOP_MESSAGE)
+    if (item.kind == PHI_STEP_MESSAGE)
         give_credit(item, load_relaxed(&own->taken));
     for (uint32_t polls = 0;; polls++) {
         const bool over = given_up(next, item.broken, polls);
@@ -655,27 +655,27 @@ static __device__ void do_item(const phi_hop_item &item, const Team &team, hop_f
     if (OF == RING)
         return do_ring_item(item, team, next);
     switch (item.kind) {
-    case PHI_HOP_PUSH:
+    case PHI_STEP_PUSH:
         if (OF != WIDE && !(lines && item.wide))
             return push(item, team, next);
         if (lines)
             push_wide<OF == WIDE>(item, team, next);
         return;
-    case PHI_HOP_TAKE:
+    case PHI_STEP_TAKE:
         if (OF != WIDE && !(lines && item.wide))
             return take(item, team, next);
         if (lines)
             take_wide<OF == WIDE>(item, team, next);
         return;
-    case PHI_HOP_ROOM:
-    case PHI_HOP_LEAVE:
-    case PHI_HOP_MESSAGE:
+    case PHI_STEP_ROOM:
+    case PHI_STEP_LEAVE:
+    case PHI_STEP_MESSAGE:
         return await_hands(item, team, next);
-    case PHI_HOP_MOVE:
+    case PHI_STEP_MOVE:
         if (OF == SHARED || OF == LARGE)
             move(item, team, next);
         return;
-    case PHI_HOP_ARRIVE:
+    case PHI_STEP_ARRIVE:
         if (OF != WIDE)
             arrive_all(item, team, next);
         return;
@@ -711,7 +711,7 @@ static __device__ void wait_for_items(const phi_hop_args &args, const phi_hop_it
         const some_warps team = {32 * item.first, 32 * item.blocks, item.blocks > 1 ? barrier : 0};
         if (OF != WIDE)
             do_item<OF>(item, team, next);
-        else if (item.kind == PHI_HOP_ROOM || item.kind == PHI_HOP_MESSAGE)
+        else if (item.kind == PHI_STEP_ROOM || item.kind == PHI_STEP_MESSAGE)
             await_hands(item, team, next);
     }
     __syncthreads();
@@ -726,9 +726,9 @@ static __device__ void do_hand(const phi_hop_item &item, uint64_t guess, hop_fol
     if (OF == LONG)
         return do_long_hand(item, next);
     switch (item.kind) {
-    case PHI_HOP_PUSH:
+    case PHI_STEP_PUSH:
         return push_shares<OF == WIDE>(item, guess);
-    case PHI_HOP_TAKE:
+    case PHI_STEP_TAKE:
         return take_share<OF == WIDE>(item, next);
     default:
         if (OF != WIDE)

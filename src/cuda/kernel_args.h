@@ -261,29 +261,46 @@ struct phi_flag_lane {
     uint64_t claimed[PHI_MOVE_BLOCKS];
 };
 
-enum phi_hop_kind {
-    PHI_HOP_PUSH,   // until credit allows it: data and flags into the peer's slots
-    PHI_HOP_TAKE,   // credit for the message before; until the flags are there: the data
-    PHI_HOP_GO,     // the peer may copy
-    PHI_HOP_MOVE,   // until go allows it: copies, and a full word for each share
-    PHI_HOP_ARRIVE, // until the full words are there
+// The kinds of steps of a message's program, and so of items of work. Up to LAND they are items of
+// phi_hop.
+enum phi_step_kind {
+    // By flags in device memory, in the lane of the word.
+    PHI_STEP_PUSH,   // until credit allows it: data and flags into the peer's slots
+    PHI_STEP_TAKE,   // credit for the message before; until the flags are there: the data
+    PHI_STEP_GO,     // the peer may copy
+    PHI_STEP_MOVE,   // until go allows it: copies, and a full word for each share
+    PHI_STEP_ARRIVE, // until the full words are there
 
-    // The wait for hands, by a warp.
-    PHI_HOP_ROOM,  // until credit allows a PUSH; long: unit 0, and until its take has begun
-    PHI_HOP_LEAVE, // until go allows a MOVE
+    // The wait for hands, by a warp (in no program).
+    PHI_STEP_ROOM,  // until credit allows a PUSH; long: unit 0, and until its take has begun
+    PHI_STEP_LEAVE, // until go allows a MOVE
     // credit for the message before; until the first line of a TAKE is there; long: says that it
     // has begun, and takes unit 0
-    PHI_HOP_MESSAGE,
+    PHI_STEP_MESSAGE,
 
-    // Staged (base/stage.h), through slots in host memory: one message in as many records as it
-    // takes.
-    PHI_HOP_STAGE,   // each record when reach allows it: into its slot
-    PHI_HOP_UNSTAGE, // records as they come, up to the last one of a message: into the buffer
-    PHI_HOP_HELP,    // likewise, for an UNSTAGE of a later launch; ends with the STAGEs of this one
+    // Staged, in the lane of the word (base/stage.h), through slots in host memory: one message in
+    // as many records as it takes.
+    PHI_STEP_STAGE,   // each record when reach allows it: into its slot
+    PHI_STEP_UNSTAGE, // records as they come, up to the last one of a message: into the buffer
+    PHI_STEP_HELP, // likewise, for an UNSTAGE of a later launch; ends with the STAGEs of this one
 
-    // Registered: by bells.
-    PHI_HOP_BELL, // until the word allows it: the own copy of the word, and the bell
-    PHI_HOP_LAND, // until all bells of the lane have landed
+    // By bells, in a lane of base/stage.h, on devices whose memory is registered with the net: a
+    // BELL is the WAIT, the COPY and the POST of a program, as far as it has them.
+    PHI_STEP_BELL, // until the word allows it: the own copy of the word, and the bell
+    PHI_STEP_LAND, // until all bells of the lane have landed
+
+    // By words, and by queues.
+    PHI_STEP_WAIT, // until the word has the bit (acquire)
+    PHI_STEP_COPY, // the bytes
+    PHI_STEP_POST, // word := the bit (release: after everything before it on the stream)
+    // the bytes, of two peers, through memory of ours (semaphore/relay.c; in no program)
+    PHI_STEP_RELAY,
+    // nothing: the other items of the operation touch the memory that this item names (in no
+    // program)
+    PHI_STEP_HOLD,
+    // until another stream of this rank has done its first operations (struct phi_mark; in no
+    // program)
+    PHI_STEP_BEHIND,
 };
 
 // The launch of a PUSH or a MOVE by hands. The second launch of a long PUSH or TAKE is SECOND where
@@ -328,7 +345,7 @@ struct phi_hop_item {
     // not wide; TAKE, UNSTAGE: size of the buffer; MOVE: 1 where the source is this end's, filled
     // before the peer says go
     uint64_t offset;
-    uint8_t kind;    // enum phi_hop_kind
+    uint8_t kind;    // enum phi_step_kind
     uint8_t hands;   // enum phi_hands
     uint8_t fence;   // 0: it writes nothing for others that is to come before the number; PHI_FENCE
     uint8_t wide;    // PUSH, TAKE of no signal: 1: the message and its slots are wide; 2: by a

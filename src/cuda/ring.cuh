@@ -51,8 +51,8 @@ static __device__ ring_unit unit_of(const phi_hop_item &item, const ring_span &s
 // The size of the message of which an item is a part.
 static __device__ uint64_t message_size(const phi_hop_item &item)
 {
-    return item.kind == PHI_HOP_TAKE || item.kind == PHI_HOP_MESSAGE ? item.source
-                                                                     : item.destination;
+    return item.kind == PHI_STEP_TAKE || item.kind == PHI_STEP_MESSAGE ? item.source
+                                                                       : item.destination;
 }
 
 // Neighbouring lines have the two halves.
@@ -303,7 +303,7 @@ static __device__ void await_ring_hands(const phi_hop_item &item, const Team &te
 {
     if (team.thread() != 0)
         return;
-    const bool pushes = item.kind == PHI_HOP_ROOM;
+    const bool pushes = item.kind == PHI_STEP_ROOM;
     const ring_span span = pushes ? pushed_span(item) : taken_span(item);
     const uint4 *line = reinterpret_cast<const uint4 *>(item.slots) + 64 * span.first + 7;
     if (!pushes)
@@ -333,9 +333,9 @@ static __device__ void push_ring_only(const phi_hop_item &item, hop_follower &ne
 template <class Team>
 static __device__ void do_ring_item(const phi_hop_item &item, const Team &team, hop_follower &next)
 {
-    if (item.kind == PHI_HOP_PUSH)
+    if (item.kind == PHI_STEP_PUSH)
         push_ring(item, team, next);
-    else if (item.kind == PHI_HOP_TAKE)
+    else if (item.kind == PHI_STEP_TAKE)
         take_ring(item, team, next);
     else
         await_ring_hands(item, team, next);
@@ -343,7 +343,7 @@ static __device__ void do_ring_item(const phi_hop_item &item, const Team &team, 
 
 static __device__ void do_ring_hand(const phi_hop_item &item, uint64_t guess, hop_follower &next)
 {
-    if (item.kind == PHI_HOP_PUSH)
+    if (item.kind == PHI_STEP_PUSH)
         push_ring_shares(item, guess);
     else
         take_ring_share(item, next);

@@ -63,7 +63,7 @@ static __device__ uint64_t mark_of(const ring_span &span)
 
 static __device__ bool is_push(const phi_hop_item &item)
 {
-    return item.kind == PHI_HOP_ROOM || item.kind == PHI_HOP_PUSH;
+    return item.kind == PHI_STEP_ROOM || item.kind == PHI_STEP_PUSH;
 }
 
 // The words that the lead looks at. It loads them all at once, as each look takes 0.6 us. `led`:
@@ -483,7 +483,7 @@ static __device__ void lead_items(const phi_hop_args &args, const phi_hop_item &
 // before this one of the lane, its end tells the pusher that this take has begun.
 static __device__ void post_take(const phi_hop_item &item)
 {
-    if (item.kind == PHI_HOP_MESSAGE && threadIdx.x == 0)
+    if (item.kind == PHI_STEP_MESSAGE && threadIdx.x == 0)
         store_relaxed(&reinterpret_cast<phi_flag_lane *>(item.own)->posted, 1);
 }
 
@@ -502,7 +502,7 @@ static __device__ void do_long_hand(const phi_hop_item &item, hop_follower &next
     phi_flag_lane *own = reinterpret_cast<phi_flag_lane *>(item.own);
     if (item.hands == PHI_HANDS_FIRST)
         return push_early(item, next);
-    const bool pushes = item.kind == PHI_HOP_PUSH;
+    const bool pushes = item.kind == PHI_STEP_PUSH;
     const ring_span span = pushes ? pushed_span(item) : taken_span(item);
     const bool waits = blockIdx.x == item.first && item.hands == PHI_HANDS_ONLY;
     if (!waits)

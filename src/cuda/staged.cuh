@@ -341,7 +341,7 @@ static __device__ void unstage(const phi_hop_item &item, const stages &others, h
     const uint32_t block = blockIdx.x - item.first;
     phi_stage_lane *lane = reinterpret_cast<phi_stage_lane *>(item.own);
     const stage_state state = resume(item);
-    const bool helps = item.kind == PHI_HOP_HELP, over = state.over != 0;
+    const bool helps = item.kind == PHI_STEP_HELP, over = state.over != 0;
     uint32_t record = state.record;
     bool last = over;
     while (!last && empty_record(item, block, ++record, state.reach, others, next, &last)) {
@@ -421,7 +421,7 @@ static __device__ void ring_or_land(const phi_hop_item &item)
 {
     if (threadIdx.x != 0)
         return;
-    if (item.kind == PHI_HOP_BELL)
+    if (item.kind == PHI_STEP_BELL)
         bell(item);
     else
         land(item);
@@ -443,17 +443,17 @@ static __device__ bool do_staged(const phi_hop_args &args, uint32_t i, hop_follo
         const phi_hop_item &item = args.items[i];
         if (item.first != first)
             continue;
-        if (item.kind == PHI_HOP_STAGE)
+        if (item.kind == PHI_STEP_STAGE)
             stage(item);
-        else if (item.kind >= PHI_HOP_BELL)
+        else if (item.kind >= PHI_STEP_BELL)
             ring_or_land(item);
         else
-            unstage(item, {item.kind == PHI_HOP_HELP ? &sync->gate : nullptr, args.stages}, next);
+            unstage(item, {item.kind == PHI_STEP_HELP ? &sync->gate : nullptr, args.stages}, next);
         __syncthreads();
     }
     if (!next.seen)
         next.look(); // it had time to come
-    return kind == PHI_HOP_STAGE;
+    return kind == PHI_STEP_STAGE;
 }
 
 extern "C" __global__ void __launch_bounds__(PHI_STAGED_THREADS, 2)

@@ -85,8 +85,8 @@ int phi_offer_encode(struct phi_peer *peer, const struct phi_descriptor *descrip
         phi_put_u64(writer, own->size);
         phi_put_u8(writer, own->protocol);
         const struct phi_flag_table table = phi_flags_table(peer, &own->limits);
-        phi_put_u64(writer, table.lines);
-        phi_put_u64(writer, table.copy);
+        phi_put_u64(writer, table.ll_max);
+        phi_put_u64(writer, table.sm_max);
         phi_put_u8(writer, own->unbound);
         phi_put_u8(writer, own->zero_sm);
     }
@@ -177,16 +177,16 @@ static int file_descriptor(struct phi_peer *peer, struct phi_reader *reader)
     buffer.offset = phi_get_u64(reader);
     buffer.size = phi_get_u64(reader);
     buffer.protocol = phi_get_u8(reader);
-    buffer.table.lines = phi_get_u64(reader);
-    buffer.table.copy = phi_get_u64(reader);
+    buffer.table.ll_max = phi_get_u64(reader);
+    buffer.table.sm_max = phi_get_u64(reader);
     buffer.unbound = phi_get_u8(reader) != 0;
     buffer.zero_sm = phi_get_u8(reader) != 0;
     if (reader->error)
         return reader->error;
     // One slot's worth: what takes several would need the taker's help half-way, which may stand
     // behind a push of its own.
-    if (buffer.table.lines > PHI_WIDE_PIECE)
-        buffer.table.lines = PHI_WIDE_PIECE;
+    if (buffer.table.ll_max > PHI_WIDE_PIECE)
+        buffer.table.ll_max = PHI_WIDE_PIECE;
     if (role < PH_ROLE_SENDER || role > PH_ROLE_BOTH || buffer.protocol < PH_PROTOCOL_PUT ||
         buffer.protocol > PH_PROTOCOL_GET)
         return -EBADMSG;

@@ -50,7 +50,7 @@ static bool possible(const struct phi_peer *peer)
 }
 
 // Draws the lanes of a line as they are before a peer can see them. Signals may be given. One
-// message by lines counts as passed, for the first one writes all of its slot.
+// message by ll counts as passed, for the first one writes all of its slot.
 static void draw(char *line)
 {
     for (int i = 0; i < 2 * PHI_WORD_COUNT; i++) {

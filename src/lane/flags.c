@@ -44,11 +44,11 @@ struct phi_flag_table phi_flags_table(const struct phi_peer *peer, const struct 
     }
 }
 
-// Returns up to how many bytes messages of a word go by lines. The sender's table limits them, and
+// Returns up to how many bytes messages of a word go by ll. The sender's table limits them, and
 // so does the size of the slots.
 static uint64_t limited(const struct ph_channel *channel, bool outgoing, enum phi_word word)
 {
-    const uint64_t lines = channel->fixed.table[outgoing].lines;
+    const uint64_t lines = channel->fixed.table[outgoing].ll_max;
     const size_t piece =
         phi_flag_piece(word == PHI_WORD_TURN && channel->fixed.own.flags.wide != 0);
     return lines < piece ? lines : piece;
@@ -78,7 +78,7 @@ void phi_flags_give(struct ph_channel *channel, uint32_t parts)
     channel->fixed.table[false] =
         phi_key_theirs(channel->kept.key, channel->fixed.theirs.number)->table;
     for (int outgoing = 0; outgoing < 2; outgoing++)
-        channel->fixed.table[outgoing].lines = limited(channel, outgoing, PHI_WORD_TURN);
+        channel->fixed.table[outgoing].ll_max = limited(channel, outgoing, PHI_WORD_TURN);
 }
 
 void phi_flags_ring(struct ph_channel *channel)
@@ -93,8 +93,8 @@ void phi_flags_ring(struct ph_channel *channel)
         channel->fixed.own.kind != PHI_KIND_HOST && channel->fixed.theirs.kind != PHI_KIND_HOST;
     if (!large || !devices || channel->fixed.own.reach || channel->fixed.theirs.reach)
         return;
-    channel->fixed.ring[true] = out.lines > PHI_LL_PIECE;
-    channel->fixed.ring[false] = in.lines > PHI_LL_PIECE;
+    channel->fixed.ring[true] = out.ll_max > PHI_LL_PIECE;
+    channel->fixed.ring[false] = in.ll_max > PHI_LL_PIECE;
 }
 
 enum phi_reason phi_flags_none(const struct ph_channel *channel)
@@ -170,7 +170,7 @@ static bool is_pushed(const struct ph_channel *channel, const struct phi_flag_la
     const uint32_t message = lane->taken + 1;
     const uint64_t number = lane->wide_taken + 1;
     const size_t data = (size + 7) / 8 + (word == PHI_WORD_NOTE);
-    if (word == PHI_WORD_TURN && phi_flag_is_wide(channel->fixed.table[outgoing].lines, size))
+    if (word == PHI_WORD_TURN && phi_flag_is_wide(channel->fixed.table[outgoing].ll_max, size))
         return has_numbers(
             channel, channel->fixed.own.flags.wide + (number & (PHI_LL_SLOTS - 1)) * PHI_WIDE_SLOT,
             (size_t)8 * PHI_WIDE_UNITS(size), 32, 2, number, deadline);
@@ -208,8 +208,8 @@ bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_wo
     struct phi_flag_lane lane;
     if (!read_own(channel, at, &lane, sizeof lane, deadline))
         return false;
-    return method == PHI_BY_LINES ? is_pushed(channel, &lane, outgoing, word, size, deadline)
-                                  : is_moved(&lane);
+    return method == PHI_BY_LL ? is_pushed(channel, &lane, outgoing, word, size, deadline)
+                               : is_moved(&lane);
 }
 
 void phi_flags_count(struct ph_channel *channel, bool outgoing, const struct phi_step *step)
@@ -269,12 +269,12 @@ enum phi_method phi_flags_method(const struct ph_channel *channel, bool outgoing
 {
     const struct phi_flag_table *table = &channel->fixed.table[outgoing];
     if (channel->fixed.stage.is && !channel->fixed.stage.bells)
-        return PHI_BY_SLOTS;
+        return PHI_BY_STAGED;
     if (channel->fixed.own.flags.lanes == 0)
         return PHI_BY_WORDS;
     const uint64_t lines =
-        phi_call_signals(call) ? phi_flags_signal_lines(channel, outgoing) : table->lines;
-    return size <= lines && lines > 0               ? PHI_BY_LINES
-           : size <= table->copy && table->copy > 0 ? PHI_BY_COPY
-                                                    : PHI_BY_WORDS;
+        phi_call_signals(call) ? phi_flags_signal_lines(channel, outgoing) : table->ll_max;
+    return size <= lines && lines > 0                   ? PHI_BY_LL
+           : size <= table->sm_max && table->sm_max > 0 ? PHI_BY_SM
+                                                        : PHI_BY_WORDS;
 }

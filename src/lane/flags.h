@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The flags of a channel (semaphore/flags.h), in the memory of both ranks (lane/flag_memory.h). If
-// both ends have flags, the channel's messages move by lines, by copy or by words, by their size
+// both ends have flags, the channel's messages move by ll, by sm or by words, by their size
 // and the sender's table. Without flags all messages move by words.
 #ifndef PHI_LANE_FLAGS_H
 #define PHI_LANE_FLAGS_H
@@ -40,7 +40,7 @@ size_t phi_flags_lane_of(const struct ph_channel *channel, bool outgoing, enum p
 bool phi_flags_here(const struct ph_channel *channel, bool outgoing, enum phi_word word,
                     enum phi_method method, size_t size);
 
-// phi_flags_take_moved takes a message by copy that phi_flags_here has found; one by lines is taken
+// phi_flags_take_moved takes a message by sm that phi_flags_here has found; one by ll is taken
 // by a stream. Without the lock; writes device memory.
 bool phi_flags_take_moved(const struct ph_channel *channel, bool outgoing, enum phi_word word);
 
@@ -58,7 +58,7 @@ bool phi_flags_stuck(struct ph_channel *channel);
 void phi_flags_end(struct ph_channel *channel);
 
 // phi_flags_method returns how a message of a channel moves. phi_flags_signal_lines returns up to
-// how many bytes signals go by lines; the channel's table has that number for sends.
+// how many bytes signals go by ll; the channel's table has that number for sends.
 enum phi_method phi_flags_method(const struct ph_channel *channel, bool outgoing,
                                  enum phi_call call, size_t size);
 uint64_t phi_flags_signal_lines(const struct ph_channel *channel, bool outgoing);

@@ -14,11 +14,11 @@ static int cuda_describe(struct phi_memory *memory, const void *address, size_t 
 }
 
 static int cuda_encode(struct phi_memory *memory, const struct phi_allocation *allocation,
-                       struct phi_writer *writer, int *fd)
+                       struct phi_writer *writer, struct phi_export *export_)
 {
     CUipcMemHandle handle;
     void *token = NULL;
-    *fd = -1;
+    (void)export_; // no descriptor: the handle is bytes
     int rc = phi_device_enter(memory->device, &token);
     if (rc)
         return rc;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Host memory: memfds that the library makes (ph_host_alloc) or that the caller hands in
-// (ph_host_register).
+// Host memory: pieces of memory files that the library makes (ph_host_alloc) or that the caller
+// hands in (ph_host_register).
 //
 // Every mapping has a slot in a table that only grows; its id names the slot and the slot's
 // generation, so that `current` is one load without a lock. A sorted array of the slots, under the
@@ -20,6 +20,7 @@
 #include "cuda/device.h"
 #include "memory/kind.h"
 #include "memory/memfd.h"
+#include "memory/piece.h"
 
 enum {
     SLOT_BITS = 18, // of an id: the slot; the rest is the generation
@@ -32,10 +33,8 @@ struct slot {
     // goes; `current` loads it (acquire) without the lock. Everything else is read under the lock.
     _Atomic uint64_t id;
     char *address;
-    size_t size;        // as the caller asked
-    size_t mapped_size; // whole granules
-    uint64_t offset;    // in the file
-    int fd;             // owned
+    size_t size;             // as the caller asked
+    struct phi_piece *piece; // held
     uint32_t index;
     struct slot *next_free;
 };
@@ -53,6 +52,7 @@ struct phi_host_memory {
     struct place *sorted; // slots in use, by address
     size_t count, capacity;
     uint64_t generation;
+    struct phi_files files;
 };
 
 int phi_host_memory_open(struct phi_report *report, struct phi_host_memory **host)
@@ -62,6 +62,7 @@ int phi_host_memory_open(struct phi_report *report, struct phi_host_memory **hos
     if (!made)
         return phi_fail(report, -ENOMEM, "no memory for the table of host memory");
     pthread_mutex_init(&made->lock, NULL);
+    phi_files_init(&made->files);
     // A random start: ids of two contexts or of two lives of a rank do not meet.
     phi_random(&made->generation, sizeof(made->generation));
     *host = made;
@@ -152,9 +153,7 @@ static void publish(struct phi_host_memory *host, const struct slot *mapping)
     host->free_slots = slot->next_free;
     slot->address = mapping->address;
     slot->size = mapping->size;
-    slot->mapped_size = mapping->mapped_size;
-    slot->offset = mapping->offset;
-    slot->fd = mapping->fd;
+    slot->piece = mapping->piece;
     memmove(&host->sorted[at + 1], &host->sorted[at], (host->count - at) * sizeof(*host->sorted));
     host->sorted[at] = (struct place){slot->address, slot};
     host->count++;
@@ -173,8 +172,7 @@ static void retire(struct phi_host_memory *host, struct slot *slot, struct slot 
 
     atomic_store_explicit(&slot->id, 0, memory_order_release);
     mapping->address = slot->address;
-    mapping->mapped_size = slot->mapped_size;
-    mapping->fd = slot->fd;
+    mapping->piece = slot->piece;
     memmove(&host->sorted[at], &host->sorted[at + 1],
             (host->count - at - 1) * sizeof(*host->sorted));
     host->count--;
@@ -221,23 +219,23 @@ void phi_host_memory_close(struct phi_memory *memory)
     for (size_t i = 0; i < host->count; i++) {
         const struct slot *slot = host->sorted[i].slot;
 
-        unmap(memory, slot->address, slot->mapped_size);
-        close(slot->fd);
+        unmap(memory, slot->address, slot->piece->size);
+        phi_piece_drop(slot->piece);
     }
     for (uint32_t i = 0; i < host->chunk_count; i++)
         free(atomic_load_explicit(&host->chunks[i], memory_order_relaxed));
     free(host->sorted);
+    phi_files_fini(&host->files);
     pthread_mutex_destroy(&host->lock);
     free(host);
 }
 
-// adopt maps a checked file and enters it; the descriptor becomes the table's on success.
-static int adopt(struct phi_memory *memory, int fd, uint64_t offset, size_t size,
-                 size_t mapped_size, void **address)
+// adopt maps a piece and enters it; the hold on the piece becomes the table's on success.
+static int adopt(struct phi_memory *memory, struct phi_piece *piece, size_t size, void **address)
 {
     struct phi_host_memory *host = memory->host;
-    struct slot mapping = {.fd = fd, .offset = offset, .size = size, .mapped_size = mapped_size};
-    int rc = map(memory, fd, offset, mapped_size, &mapping.address);
+    struct slot mapping = {.piece = piece, .size = size};
+    int rc = map(memory, phi_piece_fd(piece), piece->offset, piece->size, &mapping.address);
 
     if (rc)
         return rc;
@@ -247,7 +245,7 @@ static int adopt(struct phi_memory *memory, int fd, uint64_t offset, size_t size
         publish(host, &mapping);
     pthread_mutex_unlock(&host->lock);
     if (rc) {
-        unmap(memory, mapping.address, mapped_size);
+        unmap(memory, mapping.address, piece->size);
         return phi_fail(memory->report, rc, "no memory for one more piece of host memory");
     }
     *address = mapping.address;
@@ -265,19 +263,19 @@ static size_t round_up(size_t size, uint64_t granule)
 int phi_host_alloc(struct phi_memory *memory, size_t size, void **address)
 {
     size_t mapped_size = round_up(size, (uint64_t)sysconf(_SC_PAGESIZE));
-    int fd;
+    struct phi_piece *piece;
     int rc;
 
     if (size == 0)
         return phi_fail(memory->report, -EINVAL, "host memory of 0 bytes");
     if (mapped_size == 0)
         return phi_fail(memory->report, -ENOMEM, "host memory of %zu bytes", size);
-    rc = phi_memfd_create(memory->report, "peerhop-host", mapped_size, &fd);
+    rc = phi_piece_new(&memory->host->files, memory->report, mapped_size, &piece);
     if (rc)
         return rc;
-    rc = adopt(memory, fd, 0, size, mapped_size, address);
+    rc = adopt(memory, piece, size, address);
     if (rc)
-        close(fd);
+        phi_piece_drop(piece);
     return rc;
 }
 
@@ -298,6 +296,7 @@ int phi_host_register(struct phi_memory *memory, int fd, uint64_t offset, size_t
 {
     struct phi_report *report = memory->report;
     struct phi_memfd_info info;
+    struct phi_piece *piece;
     int own;
     int rc;
 
@@ -316,9 +315,15 @@ int phi_host_register(struct phi_memory *memory, int fd, uint64_t offset, size_t
     if (own < 0)
         return phi_fail(report, -errno, "the descriptor cannot be duplicated: %s",
                         ph_strerror(-errno));
-    rc = adopt(memory, own, offset, size, round_up(size, info.granule), address);
-    if (rc)
+    rc = phi_piece_of_file(&memory->host->files, report, own, offset, round_up(size, info.granule),
+                           &piece);
+    if (rc) {
         close(own);
+        return rc;
+    }
+    rc = adopt(memory, piece, size, address);
+    if (rc)
+        phi_piece_drop(piece);
     return rc;
 }
 
@@ -338,8 +343,8 @@ int phi_host_free(struct phi_memory *memory, void *address)
     if (!slot)
         return phi_fail(memory->report, -EINVAL,
                         "%p is not what ph_host_alloc or ph_host_register returned", address);
-    unmap(memory, mapping.address, mapping.mapped_size);
-    close(mapping.fd);
+    unmap(memory, mapping.address, mapping.piece->size);
+    phi_piece_drop(mapping.piece);
     return 0;
 }
 
@@ -378,32 +383,31 @@ static bool host_current(struct phi_memory *memory, const void *address,
            slot_of(memory->host, allocation->id);
 }
 
+// The export keeps the memory, also where the owner frees it.
 static int host_encode(struct phi_memory *memory, const struct phi_allocation *allocation,
-                       struct phi_writer *writer, int *fd)
+                       struct phi_writer *writer, struct phi_export *export_)
 {
     struct phi_host_memory *host = memory->host;
     struct phi_memfd_info info = {0};
     const struct slot *slot;
-    uint64_t offset = 0;
-    int own = -1;
     int rc = -EINVAL;
 
     pthread_mutex_lock(&host->lock);
     slot = slot_of(host, allocation->id);
     if (slot) {
-        offset = slot->offset;
-        own = fcntl(slot->fd, F_DUPFD_CLOEXEC, 0);
-        rc = own < 0 ? -errno : phi_memfd_inspect(own, &info);
+        export_->piece = slot->piece;
+        export_->fd = phi_piece_fd(slot->piece);
+        phi_piece_hold(slot->piece);
+        rc = phi_memfd_inspect(export_->fd, &info);
     }
     pthread_mutex_unlock(&host->lock);
-    *fd = own;
     if (rc)
         return phi_fail(memory->report, rc, "host memory at 0x%llx cannot be exported: %s",
                         (unsigned long long)allocation->base,
                         slot ? ph_strerror(rc) : "it was freed");
     phi_put_u64(writer, info.inode);
     phi_put_u64(writer, info.size);
-    phi_put_u64(writer, offset);
+    phi_put_u64(writer, export_->piece->offset);
     return 0;
 }
 

@@ -15,6 +15,7 @@
 #include "base/random.h"
 #include "cuda/device.h"
 #include "memory/kind.h"
+#include "memory/piece.h"
 
 #define RECORD_MAGIC 0x58454850u // "PHEX"
 enum { RECORD_VERSION = 1 };
@@ -170,7 +171,8 @@ bool phi_memory_current(struct phi_memory *memory, const void *address,
 
 // write_record writes the head, then the kind's part behind a length that is known only afterwards.
 static int write_record(struct phi_memory *memory, const struct phi_kind_ops *kind,
-                        const struct phi_allocation *allocation, struct phi_writer *writer, int *fd)
+                        const struct phi_allocation *allocation, struct phi_writer *writer,
+                        struct phi_export *export_)
 {
     size_t length_at;
     int rc;
@@ -183,7 +185,7 @@ static int write_record(struct phi_memory *memory, const struct phi_kind_ops *ki
     phi_put_u64(writer, allocation->id);
     length_at = writer->size;
     phi_put_u32(writer, 0);
-    rc = kind->encode(memory, allocation, writer, fd);
+    rc = kind->encode(memory, allocation, writer, export_);
     if (rc)
         return rc;
     phi_patch_u32(writer, length_at, (uint32_t)(writer->size - length_at - sizeof(uint32_t)));
@@ -199,22 +201,20 @@ int phi_memory_export(struct phi_memory *memory, const struct phi_allocation *al
                       struct phi_export *export_)
 {
     const struct phi_kind_ops *kind = find_kind(allocation->kind);
+    struct phi_export made = {.allocation = *allocation, .fd = -1};
     struct phi_writer writer = {0};
-    int fd = -1;
     int rc;
 
     if (!kind)
         return phi_fail(memory->report, PH_EKIND, "there is no memory kind %u", allocation->kind);
-    rc = write_record(memory, kind, allocation, &writer, &fd);
+    rc = write_record(memory, kind, allocation, &writer, &made);
     if (rc) {
-        if (fd >= 0)
-            close(fd);
+        phi_memory_export_close(&made);
         goto free_writer;
     }
-    export_->allocation = *allocation;
-    memcpy(export_->record, writer.bytes, writer.size);
-    export_->record_size = writer.size;
-    export_->fd = fd;
+    memcpy(made.record, writer.bytes, writer.size);
+    made.record_size = writer.size;
+    *export_ = made;
 
 free_writer:
     phi_writer_fini(&writer);
@@ -223,8 +223,9 @@ free_writer:
 
 void phi_memory_export_close(struct phi_export *export_)
 {
-    if (export_->fd >= 0)
+    if (export_->fd >= 0 && export_->piece == NULL)
         close(export_->fd);
+    phi_piece_drop(export_->piece);
     *export_ = (struct phi_export){.fd = -1};
 }
 

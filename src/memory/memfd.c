@@ -22,7 +22,7 @@ static int set_size(int fd, uint64_t size)
 }
 
 // Beyond it the system would end the process, by SIGXFSZ.
-static uint64_t largest_file(void)
+uint64_t phi_memfd_largest(void)
 {
     struct rlimit limit;
 
@@ -37,11 +37,11 @@ int phi_memfd_create(struct phi_report *report, const char *what, uint64_t size,
 
     if (made < 0)
         return phi_fail(report, -errno, "memfd_create for the %s: %s", what, ph_strerror(-errno));
-    if (size > largest_file()) {
+    if (size > phi_memfd_largest()) {
         rc = phi_fail(report, -ENOMEM,
                       "a %s of %llu bytes cannot be made: files of this process have at most %llu "
                       "bytes (ulimit -f)",
-                      what, (unsigned long long)size, (unsigned long long)largest_file());
+                      what, (unsigned long long)size, (unsigned long long)phi_memfd_largest());
         goto close_file;
     }
     // A size that no file can have is memory that there is not.

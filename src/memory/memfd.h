@@ -14,6 +14,9 @@
 // -ENOMEM, -EMFILE, -ENFILE (reported).
 int phi_memfd_create(struct phi_report *report, const char *what, uint64_t size, int *fd);
 
+// phi_memfd_largest is the size beyond which this process can make no file (ulimit -f).
+uint64_t phi_memfd_largest(void);
+
 // What a descriptor is, as far as a mapping of it cares.
 struct phi_memfd_info {
     int seals;

@@ -64,6 +64,8 @@ int phi_memory_describe(struct phi_memory *memory, const void *address, size_t s
 bool phi_memory_current(struct phi_memory *memory, const void *address,
                         const struct phi_allocation *allocation);
 
+struct phi_piece;
+
 // An export: a versioned, bounded record that a peer needs to map the allocation, and the
 // descriptor that must travel beside it, if any.
 #define PHI_EXPORT_MAX 512
@@ -71,7 +73,8 @@ struct phi_export {
     struct phi_allocation allocation;
     uint8_t record[PHI_EXPORT_MAX];
     size_t record_size;
-    int fd; // owned; -1: none
+    int fd;                  // -1: none. Owned, but for one of a piece
+    struct phi_piece *piece; // of host memory: the file's descriptor serves all of its pieces
 };
 
 // PH_EKIND names the kind and why it cannot be exported (a pool without a POSIX handle, a VMM
@@ -144,9 +147,9 @@ struct phi_kind_ops {
                     struct phi_allocation *allocation, uint64_t *offset);
     bool (*current)(struct phi_memory *memory, const void *address,
                     const struct phi_allocation *allocation);
-    // encode writes the kind's part of the record and *fd (owned by the caller, or -1).
+    // encode writes the kind's part of the record, and the descriptor of the export, or its piece.
     int (*encode)(struct phi_memory *memory, const struct phi_allocation *allocation,
-                  struct phi_writer *writer, int *fd);
+                  struct phi_writer *writer, struct phi_export *export_);
     // open maps: reads the kind's part; fd stays the caller's.
     int (*open)(struct phi_memory *memory, const struct phi_allocation *allocation,
                 struct phi_reader *reader, int fd, struct phi_import *import);

@@ -54,15 +54,14 @@ static int export_entered(struct phi_memory *memory, const struct phi_allocation
 }
 
 static int pool_encode(struct phi_memory *memory, const struct phi_allocation *allocation,
-                       struct phi_writer *writer, int *fd)
+                       struct phi_writer *writer, struct phi_export *export_)
 {
     CUmemPoolPtrExportData data;
     void *token = NULL;
-    *fd = -1;
     int rc = phi_device_enter(memory->device, &token);
     if (rc)
         return rc;
-    rc = export_entered(memory, allocation, &data, fd);
+    rc = export_entered(memory, allocation, &data, &export_->fd);
     phi_device_leave(memory->device, token);
     if (rc)
         return rc;

@@ -102,18 +102,17 @@ release_handle:
 }
 
 static int vmm_encode(struct phi_memory *memory, const struct phi_allocation *allocation,
-                      struct phi_writer *writer, int *fd)
+                      struct phi_writer *writer, struct phi_export *export_)
 {
     void *token = NULL;
-    *fd = -1;
     int rc = phi_device_enter(memory->device, &token);
     if (rc)
         return rc;
-    rc = export_entered(memory, allocation, fd);
+    rc = export_entered(memory, allocation, &export_->fd);
     phi_device_leave(memory->device, token);
     if (rc)
         return rc;
-    fcntl(*fd, F_SETFD, FD_CLOEXEC);
+    fcntl(export_->fd, F_SETFD, FD_CLOEXEC);
     phi_owner_put(memory, writer);
     return 0;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What streams ask of the net for registered memory (cuda/kernel_args.h, PHI_HOP_BELL): a move, a
+// What streams ask of the net for registered memory (cuda/kernel_args.h, PHI_STEP_BELL): a move, a
 // post, or both, in the order in which they rang.
 #include "net/bells.h"
 

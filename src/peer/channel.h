@@ -21,10 +21,10 @@ struct phi_self;
 struct phi_remote_export;
 struct phi_stage_lane;
 
-// The largest messages, in bytes, that go by lines and by copy. The table belongs to the sender's
+// The largest messages, in bytes, that go by ll and by sm. The table belongs to the sender's
 // buffer and travels in its descriptor.
 struct phi_flag_table {
-    uint64_t lines, copy;
+    uint64_t ll_max, sm_max;
 };
 
 // The addresses of an end's flags (lane/flag_memory.h), as this device knows them. 0: the end has

@@ -86,7 +86,7 @@ struct phi_over_net {
     };
 };
 
-// A message by lines, by copy, by a ring or staged: device addresses of the lane here and at the
+// A message by ll, by sm, by a ring or staged: device addresses of the lane here and at the
 // peer (0: it is told nothing), and of the slots of ll.
 struct phi_in_lane {
     // staged: struct phi_stage_lane, as the executor's own processor or device sees it

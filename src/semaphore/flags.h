@@ -95,13 +95,13 @@ static inline size_t phi_flag_wide_slots(uint32_t line)
                      PHI_FLAG_WIDE_SLOTS;
 }
 
-// Most bytes of a message by lines. wide: there are wide slots for it.
+// Most bytes of a message by ll. wide: there are wide slots for it.
 static inline size_t phi_flag_piece(bool wide)
 {
     return wide ? PHI_WIDE_PIECE : PHI_LL_PIECE;
 }
 
-// phi_flag_is_wide returns whether a message by lines is wide, where `lines` bytes may go by lines.
+// phi_flag_is_wide returns whether a message by ll is wide, where `lines` bytes may go by ll.
 // `lines` is more than fits into lines that are not wide only where lines may be wide
 // (base/table.h). Smaller messages gain nothing by wide lines.
 #define PHI_WIDE_LEAST 2048

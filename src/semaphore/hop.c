@@ -12,18 +12,6 @@
 #define MOVE_LARGE   ((size_t)24 << 20)
 #define LARGE_BLOCKS 32
 
-static uint8_t kind_of(unsigned step)
-{
-    static const uint8_t kinds[] = {
-        [PHI_STEP_PUSH] = PHI_HOP_PUSH,       [PHI_STEP_TAKE] = PHI_HOP_TAKE,
-        [PHI_STEP_GO] = PHI_HOP_GO,           [PHI_STEP_MOVE] = PHI_HOP_MOVE,
-        [PHI_STEP_ARRIVE] = PHI_HOP_ARRIVE,   [PHI_STEP_STAGE] = PHI_HOP_STAGE,
-        [PHI_STEP_UNSTAGE] = PHI_HOP_UNSTAGE, [PHI_STEP_HELP] = PHI_HOP_HELP,
-        [PHI_STEP_BELL] = PHI_HOP_BELL,       [PHI_STEP_LAND] = PHI_HOP_LAND,
-    };
-    return kinds[step];
-}
-
 static bool is_move(const struct phi_work *work)
 {
     return work->kind == PHI_STEP_MOVE;
@@ -172,7 +160,7 @@ static struct phi_grid fill_staged(const struct phi_work *work, size_t n, struct
         const bool bells = phi_step_bells(work[i].kind);
         const uint32_t threads = bells ? 32 : stage_threads(&work[i]);
         struct phi_hop_item *item = &args->items[args->count++];
-        *item = item_of(&work[i], kind_of(work[i].kind));
+        *item = item_of(&work[i], work[i].kind);
         item->blocks = bells ? 1 : PHI_STAGE_BLOCKS_OF(work[i].lane.peer);
         item->first = before ? before->first : grid.blocks;
         if (before == NULL)
@@ -208,7 +196,7 @@ static void add_long_hands(const struct phi_work *work, size_t n, const struct p
 {
     for (size_t i = 0; i < n; i++) {
         struct phi_hop_item *item = &args->items[args->count++];
-        *item = ring_item_of(&work[i], kind_of(work[i].kind));
+        *item = ring_item_of(&work[i], work[i].kind);
         item->hands = (uint8_t)hands;
         item->blocks = long_blocks(policy, (uint32_t)n);
         item->first = grid->blocks;
@@ -230,7 +218,7 @@ static struct phi_grid fill_long(const struct phi_work *work, size_t n,
     }
     for (size_t i = 0; i < n; i++) {
         struct phi_hop_item *item = &args->items[args->count++];
-        *item = ring_item_of(&work[i], takes(&work[i]) ? PHI_HOP_MESSAGE : PHI_HOP_ROOM);
+        *item = ring_item_of(&work[i], takes(&work[i]) ? PHI_STEP_MESSAGE : PHI_STEP_ROOM);
         item->blocks = 1;
         item->first = (uint32_t)i;
     }
@@ -299,7 +287,7 @@ static bool is_by_hands(const struct filling *f, const struct phi_work *work)
 
 static uint32_t wait_of(const struct phi_work *work)
 {
-    return takes(work) ? PHI_HOP_MESSAGE : is_move(work) ? PHI_HOP_LEAVE : PHI_HOP_ROOM;
+    return takes(work) ? PHI_STEP_MESSAGE : is_move(work) ? PHI_STEP_LEAVE : PHI_STEP_ROOM;
 }
 
 // The warps of the first block. There are barriers for 15 items of several warps.
@@ -331,7 +319,7 @@ static void add_waits(struct filling *f)
         if (!awaited && !is_in_place(f, work))
             continue;
         struct phi_hop_item *item = &args->items[args->count++];
-        const uint32_t kind = awaited ? wait_of(work) : kind_of(work->kind);
+        const uint32_t kind = awaited ? wait_of(work) : work->kind;
         *item = work->lane.ring ? ring_item_of(work, kind) : item_of(work, kind);
         if (awaited && !f->only)
             item->fence = 0;
@@ -372,7 +360,7 @@ static void add_hands(struct filling *f)
         if (!is_by_hands(f, work))
             continue;
         struct phi_hop_item *item = &args->items[args->count++];
-        const uint32_t kind = kind_of(work->kind);
+        const uint32_t kind = work->kind;
         *item = work->lane.ring ? ring_item_of(work, kind) : item_of(work, kind);
         item->hands = hands_in(f);
         item->blocks = hands_of(work, f->policy, f->spread);
@@ -404,8 +392,8 @@ static void match_threads(struct filling *f)
 // from, or written to, at once.
 static bool is_wide_aligned(const struct phi_hop_item *item)
 {
-    const uint64_t buffer = item->kind == PHI_HOP_PUSH ? item->source : item->destination;
-    return (item->kind == PHI_HOP_PUSH || item->kind == PHI_HOP_TAKE) && item->wide &&
+    const uint64_t buffer = item->kind == PHI_STEP_PUSH ? item->source : item->destination;
+    return (item->kind == PHI_STEP_PUSH || item->kind == PHI_STEP_TAKE) && item->wide &&
            buffer % 16 == 0;
 }
 
@@ -413,7 +401,7 @@ static bool is_of_wide(const struct phi_hop_args *args, uint32_t i)
 {
     const uint32_t kind = args->items[i].kind;
     if (i < args->waits && args->count > 1)
-        return kind == PHI_HOP_ROOM || kind == PHI_HOP_MESSAGE;
+        return kind == PHI_STEP_ROOM || kind == PHI_STEP_MESSAGE;
     return is_wide_aligned(&args->items[i]);
 }
 
@@ -424,11 +412,11 @@ static enum phi_kernel kernel_of(const struct phi_hop_args *args)
         return PHI_KERNEL_RING;
     for (uint32_t i = 0; i < args->count; i++) {
         const struct phi_hop_item *item = &args->items[i];
-        if (i >= args->waits && item->kind == PHI_HOP_MOVE && item->size > MOVE_LARGE)
+        if (i >= args->waits && item->kind == PHI_STEP_MOVE && item->size > MOVE_LARGE)
             return PHI_KERNEL_HOP_LARGE;
         all_wide = all_wide && is_of_wide(args, i);
-        spread = spread || item->kind == PHI_HOP_MOVE ||
-                 (item->wide && (item->kind == PHI_HOP_PUSH || item->kind == PHI_HOP_TAKE));
+        spread = spread || item->kind == PHI_STEP_MOVE ||
+                 (item->wide && (item->kind == PHI_STEP_PUSH || item->kind == PHI_STEP_TAKE));
     }
     // One warp is enough for a launch that only awaits messages.
     if (all_wide && spread)

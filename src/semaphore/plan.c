@@ -7,7 +7,7 @@
 
 #define COPY_BLOCK_BYTES ((size_t)PHI_COPY_THREADS * 16 * 4)
 // The figures of few and of many blocks: docs/measurements/2026-11-23.md, "What a kernel's copy can
-// reach". By lines half of a hand's units come by a second turn.
+// reach". By ll half of a hand's units come by a second turn.
 #define HAND_BYTES ((size_t)4 << 10)
 
 // Copies of so many bytes go together whatever joins the devices; over a link larger ones do, too,

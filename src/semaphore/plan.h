@@ -98,7 +98,7 @@ bool phi_gather_mode(const struct phi_policy *policy);
 
 // phi_copy_blocks: the blocks of a copy kernel for so many bytes. phi_copies_blocks: of one among
 // others of one launch, `all` bytes: they share what one would have, but each has one at least.
-// phi_hand_blocks: the hands of each of n messages by flags in one launch, by lines or by copy,
+// phi_hand_blocks: the hands of each of n messages by flags in one launch, by ll or by sm,
 // where more mean sooner.
 uint32_t phi_copy_blocks(const struct phi_policy *policy, size_t size);
 uint32_t phi_copies_blocks(const struct phi_policy *policy, size_t size, uint64_t all);

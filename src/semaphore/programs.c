@@ -86,14 +86,14 @@ static const struct phi_program *pulled_by_slots(enum phi_call call)
 
 const struct phi_program *phi_program_of(enum phi_call call, enum phi_method method, int pull)
 {
-    if (method == PHI_BY_SLOTS)
+    if (method == PHI_BY_STAGED)
         return pull ? pulled_by_slots(call) : &by_slots[call];
     if (method == PHI_BY_BOUNCE && call == PHI_CALL_COMPLETE)
         return &complete_by_bounce;
     if (method == PHI_BY_WORDS || method == PHI_BY_BOUNCE || call == PHI_CALL_PUT ||
         call == PHI_CALL_GET)
         return &phi_programs[call];
-    if (method == PHI_BY_COPY)
+    if (method == PHI_BY_SM)
         return &by_copy[call];
     return pull && method != PHI_BY_RING ? pulled_by_lines(call) : &by_lines[call];
 }

@@ -100,52 +100,20 @@ static inline void phi_line_mismatch(_Atomic uint32_t *undone, uint64_t expected
 }
 #endif
 
-enum phi_step_kind {
-    PHI_STEP_WAIT, // until the word has the bit (acquire)
-    PHI_STEP_COPY, // the bytes
-    PHI_STEP_POST, // word := the bit (release: after everything before it on the stream)
-    // the bytes, of two peers, through memory of ours (semaphore/relay.c; in no program)
-    PHI_STEP_RELAY,
-    // nothing: the other items of the operation touch the memory that this item names (in no
-    // program)
-    PHI_STEP_HOLD,
-    // until another stream of this rank has done its first operations (struct phi_mark; in no
-    // program)
-    PHI_STEP_BEHIND,
-
-    // By flags in device memory (phi_hop of cuda/kernel_args.h), in the lane of the word.
-    PHI_STEP_PUSH,
-    PHI_STEP_TAKE,
-    PHI_STEP_GO,
-    PHI_STEP_MOVE,
-    PHI_STEP_ARRIVE,
-
-    // Staged (base/stage.h), in the lane of the word.
-    PHI_STEP_STAGE,
-    PHI_STEP_UNSTAGE,
-    PHI_STEP_HELP, // of a group: takes records for a later UNSTAGE as long as its STAGEs last
-
-    // By bells (base/stage.h), on devices whose memory is registered with the net: a BELL is the
-    // WAIT, the COPY and the POST of a program, as far as it has them; LAND waits until what the
-    // BELLs before it copy has landed.
-    PHI_STEP_BELL,
-    PHI_STEP_LAND,
-};
-
 static inline int phi_step_hops(unsigned kind)
 {
-    return kind >= PHI_STEP_PUSH;
+    return kind <= PHI_STEP_LAND;
 }
 
 // phi_step_staged returns whether the step uses a lane of base/stage.h.
 static inline int phi_step_staged(unsigned kind)
 {
-    return kind >= PHI_STEP_STAGE;
+    return kind >= PHI_STEP_STAGE && kind <= PHI_STEP_LAND;
 }
 
 static inline int phi_step_bells(unsigned kind)
 {
-    return kind >= PHI_STEP_BELL;
+    return kind == PHI_STEP_BELL || kind == PHI_STEP_LAND;
 }
 
 // phi_step_waits returns whether a stream may wait at the step.
@@ -163,11 +131,14 @@ struct phi_step {
 
 // How a message moves, and with it which program its calls have at both ends.
 enum phi_method {
-    PHI_BY_WORDS,  // copies, ordered by words in host memory: the default, and all that a host has
-    PHI_BY_COPY,   // "sm": one kernel copies and tells, by flags
-    PHI_BY_LINES,  // "ll": data and flags in one store
-    PHI_BY_SLOTS,  // "staged": through host memory and over the net; puts as well
-    PHI_BY_RING,   // ... by lines, with a ring of slots in that memory
+    // Copies, ordered by words in host memory: the default, and all that a host has. The path
+    // report
+    // says what copies: ce, copy_kernel, memcpy, rma.
+    PHI_BY_WORDS,
+    PHI_BY_SM,     // one kernel copies and tells, by flags
+    PHI_BY_LL,     // data and flags in one store
+    PHI_BY_STAGED, // through host memory and over the net; puts as well
+    PHI_BY_RING,   // of unbound channels: by ll, with a ring of slots in that memory
     PHI_BY_BOUNCE, // of unbound channels: as by words, into memory of the library, and out of it
 };
 

@@ -75,8 +75,8 @@ static struct ph_device_way way_of(const struct ph_channel *channel, bool outgoi
     way.peer = channel->fixed.theirs.flags.lanes + lane;
     way.slots =
         (outgoing ? &channel->fixed.theirs.flags : &channel->fixed.own.flags)->slots[PHI_WORD_NOTE];
-    way.lines = phi_flags_signal_lines(channel, outgoing);
-    way.copy = channel->fixed.table[outgoing].copy;
+    way.ll_max = phi_flags_signal_lines(channel, outgoing);
+    way.sm_max = channel->fixed.table[outgoing].sm_max;
     return way;
 }
 

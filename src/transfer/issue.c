@@ -228,7 +228,7 @@ static void set_hop(struct phi_work *work, const struct phi_channel_call *call,
     }
     const enum phi_word word = (enum phi_word)step->word;
     const size_t lane = phi_flags_lane_of(channel, call->outgoing, word);
-    const uint64_t lines = channel->fixed.table[call->outgoing].lines;
+    const uint64_t lines = channel->fixed.table[call->outgoing].ll_max;
     set_copy(work, call);
     work->lane.own = channel->fixed.own.flags.lanes + lane;
     work->lane.peer = channel->fixed.theirs.flags.lanes + lane;
@@ -431,7 +431,7 @@ static size_t add_helped(const struct phi_channel_call *calls, size_t n,
 static void count_flags(const struct phi_channel_call *call)
 {
     const enum phi_method method = (enum phi_method)call->method;
-    if (method == PHI_BY_WORDS || method == PHI_BY_SLOTS || method == PHI_BY_BOUNCE)
+    if (method == PHI_BY_WORDS || method == PHI_BY_STAGED || method == PHI_BY_BOUNCE)
         return;
     for (unsigned i = 0; i < call->program->count; i++)
         phi_flags_count(call->channel, call->outgoing, &call->program->steps[i]);
@@ -455,7 +455,7 @@ static void count_read(const struct phi_channel_call *call)
 {
     const enum phi_method method = (enum phi_method)call->method;
     const bool copies = call->call == PHI_CALL_GET || call->call == PHI_CALL_TRANSFER;
-    if (!call->outgoing && copies && (method == PHI_BY_WORDS || method == PHI_BY_COPY))
+    if (!call->outgoing && copies && (method == PHI_BY_WORDS || method == PHI_BY_SM))
         phi_channel_reads(call->channel);
 }
 

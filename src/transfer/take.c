@@ -52,7 +52,7 @@ static bool take_word(const struct phi_channel_call *call)
 
 static bool is_here(const struct phi_channel_call *call, enum phi_word word, enum phi_method method)
 {
-    return method == PHI_BY_SLOTS
+    return method == PHI_BY_STAGED
                ? phi_staging_here(call->channel, word)
                : phi_flags_here(call->channel, call->outgoing, word, method, call->size);
 }
@@ -131,7 +131,7 @@ static bool first_is_here(const struct phi_channel_call *call)
            is_here(call, (enum phi_word)program->steps[0].word, (enum phi_method)call->method);
 }
 
-// Takes a message by flags. A message by lines, or in slots, is unpacked on the stream; the peer is
+// Takes a message by flags. A message by ll, or in slots, is unpacked on the stream; the peer is
 // told nothing. The channel's own numbers are revoked, so the work has those of `late`.
 static bool take_flags(const struct phi_channel_call *call, void *stream, bool begun)
 {
@@ -146,12 +146,12 @@ static bool take_flags(const struct phi_channel_call *call, void *stream, bool b
         return true;
     atomic_store(&channel->live.flagged, 1);
     atomic_store(&channel->live.lost, 1);
-    if (call->method == PHI_BY_COPY)
+    if (call->method == PHI_BY_SM)
         return phi_flags_take_moved(channel, call->outgoing, (enum phi_word)program->steps[0].word);
     phi_work_add_call(call, work);
     work[0].continues = begun;
     work[0].uses = &channel->peer->channels.late;
-    if (call->method == PHI_BY_LINES)
+    if (call->method == PHI_BY_LL)
         work[0].lane.peer = 0;
     if (executor->ops->issue(executor, stream, work, 1, &partial))
         return false;
@@ -184,7 +184,7 @@ bool phi_channel_here(const struct phi_channel_call *given)
     if (call.method == PHI_BY_WORDS && call.call == PHI_CALL_WAIT)
         return with_word(&call, is_word_here);
     // The other methods of a transfer need the peer.
-    const bool alone = call.method == PHI_BY_LINES || call.method == PHI_BY_SLOTS;
+    const bool alone = call.method == PHI_BY_LL || call.method == PHI_BY_STAGED;
     if ((!alone && (call.method == PHI_BY_WORDS || call.call != PHI_CALL_WAIT)) ||
         !await_ended(channel, false))
         return false;

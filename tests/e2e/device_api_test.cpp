@@ -298,10 +298,10 @@ RANK_FUNCTION(mixed)
                 by_stream(end, stream, size, n);
         }
     // Values to a stream, and from one.
-    if (rank.rank == 0 && end.device.out.lines > 0)
+    if (rank.rank == 0 && end.device.out.ll_max > 0)
         end.run({plain(DEVICE_LL_SIGNAL, 0, 77), plain(DEVICE_LL_WAIT_VALUE, 0, 0)}, DEVICE_WARP, 1,
                 "values with a stream");
-    else if (end.device.out.lines > 0) {
+    else if (end.device.out.ll_max > 0) {
         CHECK_OK(ph_wait(end.channel, 0, stream));
         CHECK_OK(ph_signal(end.channel, stream));
         rank.synchronize(stream);
@@ -453,7 +453,7 @@ RANK_FUNCTION(times_out)
     for (size_t size : {8, 20000, 60000}) {
         const std::string what = std::to_string(size) + " bytes";
         const device_step put = plain(DEVICE_PUT_SIGNAL, size), take = plain(DEVICE_WAIT, size);
-        const size_t room = end.device.out.own != 0 && size <= end.device.out.lines ? 2 : 1;
+        const size_t room = end.device.out.own != 0 && size <= end.device.out.ll_max ? 2 : 1;
         std::vector<device_step> puts{fill(size, 3)};
         puts.insert(puts.end(), room + 1, put);
         if (rank.rank == 0) {

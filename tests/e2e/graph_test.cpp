@@ -101,7 +101,7 @@ RANK_FUNCTION(replayed)
     Pair pair(rank, !rank.rank, 1, protocol_of(call), out, in, size);
     Round round{rank, pair, out, in, outbox, inbox, stream, call, size};
     if (what == "large" && rank.by_flags(pair.to, true))
-        CHECK(rank.sends_alone(pair.to, true, size)); // by lines
+        CHECK(rank.sends_alone(pair.to, true, size)); // by ll
     void *graph = replays ? rank.device->capture(stream, [&] { round.issue(); }) : nullptr;
     for (int i = 0; i < replayed; i++) {
         rank.device->copy(stream, outbox, at(table, i * size), size);

@@ -100,7 +100,7 @@ TEST_P(Group, AllToAll)
 RANK_FUNCTION(active_first)
 {
     const size_t size = 10000;
-    rank.open({"PEERHOP_LL_MAX=0"}); // a send by lines waits for nobody
+    rank.open({"PEERHOP_LL_MAX=0"}); // a send by ll waits for nobody
     ph_protocol protocol = protocol_of(rank.argument);
     void *out = rank.device->alloc(size), *in = rank.device->alloc(size);
     void *stream = rank.device->stream(), *other = rank.device->stream();
@@ -560,7 +560,7 @@ static bool left(Rank &rank, int peer)
 // Rank 0 sends what needs nobody, and leaves; rank 1 takes it in a group with a send to rank 2.
 RANK_FUNCTION(sends_and_leaves)
 {
-    // By lines where the devices can, or by copy; into slots where staged.
+    // By ll where the devices can, or by sm; into slots where staged.
     const bool large = rank.argument.find("large") != std::string::npos;
     const size_t size = large ? 100000 : 1000;
     rank.open(rank.argument.find("lines") != std::string::npos

@@ -97,10 +97,13 @@ static int unsealed_copy(int from)
     char bytes[65536];
     pthread_t thread;
     fd = memory_file(lseek(from, 0, SEEK_END), 0);
-    ssize_t n;
-    for (off_t at = 0; (n = pread(from, bytes, sizeof bytes, at)) > 0; at += n)
-        if (pwrite(fd, bytes, (size_t)n, at) != n)
+    // Of a sparse file the pages that it has.
+    for (off_t at = 0; (at = lseek(from, at, SEEK_DATA)) >= 0;) {
+        const ssize_t n = pread(from, bytes, sizeof bytes, at);
+        if (n <= 0 || pwrite(fd, bytes, (size_t)n, at) != n)
             abort();
+        at += n;
+    }
     if (pthread_create(&thread, NULL, cut, &fd) != 0)
         abort();
     return fd;
@@ -241,7 +244,7 @@ int __wrap_phi_memory_export(struct phi_memory *memory, const struct phi_allocat
     if (is("a record of another kind"))
         put(export_->record, AT_KIND, PHI_KIND_CUDA, 2);
     if (is("a record larger than its file"))
-        put(export_->record, AT_SIZE, 1ull << 30, 8);
+        put(export_->record, AT_SIZE, 1ull << 40, 8);
     if (is("memory of the peer's own")) {
         // Base, size and id, but not the length of the part that follows; then the process.
         memcpy(export_->record + AT_BASE, stolen + AT_BASE, 24);

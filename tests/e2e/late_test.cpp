@@ -48,7 +48,7 @@ static void send_and_leave(Rank &rank, ph_channel *channel, void *memory, size_t
 RANK_FUNCTION(is_left_during_a_call)
 {
     const bool large = rank.argument.find("large") != std::string::npos;
-    const size_t bytes = large ? 100000 : size; // by copy and by lines, where the devices can
+    const size_t bytes = large ? 100000 : size; // by sm and by ll, where the devices can
     rank.open();
     const std::string how = rank.argument.substr(0, rank.argument.find(' '));
     const bool get = rank.argument.find("get") != std::string::npos;

@@ -97,7 +97,7 @@ static std::string descriptor(uint64_t op, unsigned role, uint32_t slot, uint32_
         .u64(offset)
         .u64(bytes)
         .u8(protocol)
-        .u64(8192) // by lines
+        .u64(8192) // by ll
         .u64(65536)
         .u8(unbound)
         .u8(0) // kernels may take part

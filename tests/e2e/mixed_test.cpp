@@ -10,7 +10,7 @@ class Mixed : public EveryDevice
 };
 INSTANTIATE_CUDA_DEVICES(Mixed);
 
-// Beyond what goes by lines, and no multiple of anything.
+// Beyond what goes by ll, and no multiple of anything.
 static const size_t sizes[] = {8, 5000, 1500001};
 static const size_t most = 1500001;
 

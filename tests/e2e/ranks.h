@@ -61,7 +61,7 @@ class Rank
     std::string error();                     // ph_context_error
     uint64_t counter(const char *name);
     bool staged() const; // memory of a device, over the net
-    // Whether a message of this size waits for nobody: by lines, or into slots.
+    // Whether a message of this size waits for nobody: by ll, or into slots.
     bool sends_alone(struct ph_channel *channel, bool outgoing, size_t size);
     bool by_flags(struct ph_channel *channel, bool outgoing); // messages between GPUs
     // A setting for open(): a table that says of all pairs that wide lines come whole.

@@ -428,6 +428,39 @@ TEST_P(Ranks, AnExchangeWithoutDescriptorsSaysSo)
     EXPECT_EQ(job.run("exchange_without_descriptors"), "");
 }
 
+// Neither an allocation nor its export nor its import keeps a descriptor.
+RANK_FUNCTION(exchanges_many_allocations)
+{
+    rank.open();
+    rank.channel(!rank.rank, 0, PH_ROLE_BOTH, rank.device->alloc(size), size); // they have met
+    void *stream = rank.device->stream();
+    rlimit before;
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const int first = dup(0);
+    ::close(first);
+    const rlimit few = {static_cast<rlim_t>(first + 8), before.rlim_max};
+    CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    for (uint64_t op = 1; op <= 600; op++) {
+        void *memory = rank.device->alloc(size);
+        ph_channel *channel = rank.channel(!rank.rank, op, PH_ROLE_BOTH, memory, size);
+        if (rank.rank == 0)
+            rank.device->fill(memory, size, op);
+        CHECK_OK(rank.rank == 0 ? ph_send(channel, size, stream) : ph_recv(channel, size, stream));
+        CHECK_OK(ph_complete(channel, stream));
+        rank.synchronize(stream);
+        rank.verify(memory, size, op, "of an allocation");
+        CHECK_OK(ph_channel_close(channel));
+    }
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    rank.barrier();
+}
+
+TEST_F(RanksHost, AllocationsTakeNoDescriptors)
+{
+    Job job("host", 2);
+    EXPECT_EQ(job.run("exchanges_many_allocations"), "");
+}
+
 // ---- names
 
 RANK_FUNCTION(waits_in_a_directory)

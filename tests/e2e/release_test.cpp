@@ -270,8 +270,8 @@ static void enqueue_wait(Rank &rank, const std::string &how, ph_channel *channel
     }
 }
 
-// By words everywhere, or as it comes, but that what is large goes by copy where there are flags: a
-// send by lines waits for nobody.
+// By words everywhere, or as it comes, but that what is large goes by sm where there are flags: a
+// send by ll waits for nobody.
 static void open_by(Rank &rank, bool words)
 {
     if (words)

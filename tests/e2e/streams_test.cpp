@@ -50,7 +50,7 @@ RANK_FUNCTION(all_wait)
 {
     bool sends = rank.argument ==
                  "send"; // of rank 1, with a copy behind each wait; else it waits for signals
-    rank.open({"PEERHOP_LL_MAX=0"}); // a send by lines waits for nobody
+    rank.open({"PEERHOP_LL_MAX=0"}); // a send by ll waits for nobody
     void *memory = rank.device->alloc(STREAMS * EACH);
     void *scratch = rank.device->alloc(2 * EACH);
     std::vector<ph_operation> ops;

@@ -725,7 +725,7 @@ RANK_FUNCTION(limits_of_channels)
 }
 
 // The first channels of a pair have wide slots for sends, the others and all signals small ones.
-// Both ranks know it without a word; what is larger goes by copy, and what fits needs no receiver.
+// Both ranks know it without a word; what is larger goes by sm, and what fits needs no receiver.
 // Buffers begin anywhere.
 RANK_FUNCTION(large_by_lines)
 {
@@ -774,8 +774,8 @@ RANK_FUNCTION(large_by_lines)
             CHECK_OK(ph_complete(to, stream));
             rank.synchronize(other);
             rank.synchronize(stream);
-            rank.verify(in.data, bytes, 2 * seed + peer, "a large message by lines");
-            in.check(0, bytes, bytes, "a large message by lines");
+            rank.verify(in.data, bytes, 2 * seed + peer, "a large message by ll");
+            in.check(0, bytes, bytes, "a large message by ll");
             // A signal of such a size.
             rank.device->fill(out.data, bytes, 2 * ++seed + rank.rank);
             in.poison(bytes + 3);

@@ -309,7 +309,7 @@ void pair_describe(const struct pair_descriptor *d, struct phi_writer *writer)
     phi_put_u64(writer, d->offset);
     phi_put_u64(writer, d->size);
     phi_put_u8(writer, d->protocol);
-    phi_put_u64(writer, PHI_LL_PIECE + 1); // by lines
+    phi_put_u64(writer, PHI_LL_PIECE + 1); // by ll
     phi_put_u64(writer, INT64_MAX);
     phi_put_u8(writer, 0); // with a buffer
     phi_put_u8(writer, 0); // kernels may take part

@@ -11,7 +11,7 @@
 namespace
 {
 
-// ---- by lines: a message of two lines, two slots
+// ---- by ll: a message of two lines, two slots
 
 struct Lines {
     uint8_t pushed, credit, taken; // messages
@@ -121,7 +121,7 @@ TEST(Flags, ByLines)
     EXPECT_EQ(lines({.slack = 0}), "deadlock");
 }
 
-// ---- by lines, wide messages among others: two small slots of two lines, two wide ones of one
+// ---- by ll, wide messages among others: two small slots of two lines, two wide ones of one
 // line. Small numbers wrap.
 
 const int MIXED = 11, WRAP = 8, REFRESH = 4;
@@ -230,7 +230,7 @@ TEST(Flags, ByWideLinesAmongOthers)
     EXPECT_EQ(mixed({.refreshes = false}), "wrong data") << "a number comes round again";
 }
 
-// ---- by lines: the blocks of one message count it together; launches follow one another
+// ---- by ll: the blocks of one message count it together; launches follow one another
 
 const int SHARES = 3, LAUNCHES = 4;
 
@@ -313,7 +313,7 @@ TEST(Flags, BlocksOfAMessageCountItOnce)
     EXPECT_EQ(counts({.puts_back = false}), "wrong data");
 }
 
-// ---- by copy: rounds of one or two blocks
+// ---- by sm: rounds of one or two blocks
 
 struct Copy {
     uint8_t go[2], full[2], buffer[2]; // the parts hold the round that wrote them last

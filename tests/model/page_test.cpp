@@ -66,7 +66,9 @@ static std::string bit_name(unsigned bit)
     }
 }
 
-static const char *const hops[] = {"push", "take", "go", "move", "arrive", "stage", "unstage"};
+// Of the kinds of steps up to UNSTAGE.
+static const char *const hops[] = {"push", "take",  "go",      "move",  "arrive",
+                                   "room", "leave", "message", "stage", "unstage"};
 
 static std::string steps_of(const phi_program &program)
 {
@@ -85,7 +87,7 @@ static std::string steps_of(const phi_program &program)
             text += "copy";
             break;
         default:
-            text += hops[step.kind - PHI_STEP_PUSH] + std::string(" ") + words[step.word];
+            text += hops[step.kind] + std::string(" ") + words[step.word];
             break;
         }
     }
@@ -142,28 +144,28 @@ TEST(Page, MessagesOfUnboundChannelsAreThoseOfTheCode)
 TEST(Page, MessagesByFlagsAreThoseOfTheCode)
 {
     // All but put and get, which are plain copies.
-    expect_flags("| call by copy | phase | steps |", PHI_BY_COPY, PHI_CALL_POST);
-    expect_flags("| call by lines | phase | steps |", PHI_BY_LINES, PHI_CALL_POST);
-    for (int method = 0; method < PHI_BY_SLOTS; method++)
+    expect_flags("| call by sm | phase | steps |", PHI_BY_SM, PHI_CALL_POST);
+    expect_flags("| call by ll | phase | steps |", PHI_BY_LL, PHI_CALL_POST);
+    for (int method = 0; method < PHI_BY_STAGED; method++)
         for (phi_call call : {PHI_CALL_PUT, PHI_CALL_GET})
             EXPECT_EQ(phi_program_of(call, phi_method(method), 0), &phi_programs[call]);
-    // The get protocol: the sender's post pushes, and only by lines the programs differ.
-    EXPECT_EQ(steps_of(*phi_program_of(PHI_CALL_POST, PHI_BY_LINES, 1)), "push turn");
-    EXPECT_EQ(steps_of(*phi_program_of(PHI_CALL_TRANSFER, PHI_BY_LINES, 1)), "take turn");
-    EXPECT_EQ(steps_of(*phi_program_of(PHI_CALL_COMPLETE, PHI_BY_LINES, 1)), "nothing");
+    // The get protocol: the sender's post pushes, and only by ll the programs differ.
+    EXPECT_EQ(steps_of(*phi_program_of(PHI_CALL_POST, PHI_BY_LL, 1)), "push turn");
+    EXPECT_EQ(steps_of(*phi_program_of(PHI_CALL_TRANSFER, PHI_BY_LL, 1)), "take turn");
+    EXPECT_EQ(steps_of(*phi_program_of(PHI_CALL_COMPLETE, PHI_BY_LL, 1)), "nothing");
     for (int call = 0; call < PHI_CALL_COUNT; call++)
-        EXPECT_EQ(phi_program_of(phi_call(call), PHI_BY_COPY, 1),
-                  phi_program_of(phi_call(call), PHI_BY_COPY, 0));
+        EXPECT_EQ(phi_program_of(phi_call(call), PHI_BY_SM, 1),
+                  phi_program_of(phi_call(call), PHI_BY_SM, 0));
 }
 
 TEST(Page, StagedMessagesAreThoseOfTheCode)
 {
-    expect_flags("| call staged | phase | steps |", PHI_BY_SLOTS, PHI_CALL_PUT);
-    EXPECT_EQ(steps_of(*phi_program_of(PHI_CALL_POST, PHI_BY_SLOTS, 1)), "stage turn");
-    EXPECT_EQ(steps_of(*phi_program_of(PHI_CALL_TRANSFER, PHI_BY_SLOTS, 1)), "unstage turn");
-    EXPECT_EQ(steps_of(*phi_program_of(PHI_CALL_COMPLETE, PHI_BY_SLOTS, 1)), "nothing");
+    expect_flags("| call staged | phase | steps |", PHI_BY_STAGED, PHI_CALL_PUT);
+    EXPECT_EQ(steps_of(*phi_program_of(PHI_CALL_POST, PHI_BY_STAGED, 1)), "stage turn");
+    EXPECT_EQ(steps_of(*phi_program_of(PHI_CALL_TRANSFER, PHI_BY_STAGED, 1)), "unstage turn");
+    EXPECT_EQ(steps_of(*phi_program_of(PHI_CALL_COMPLETE, PHI_BY_STAGED, 1)), "nothing");
     for (phi_call call : {PHI_CALL_PUT, PHI_CALL_SIGNAL, PHI_CALL_PUT_SIGNAL, PHI_CALL_WAIT})
-        EXPECT_EQ(phi_program_of(call, PHI_BY_SLOTS, 1), phi_program_of(call, PHI_BY_SLOTS, 0));
+        EXPECT_EQ(phi_program_of(call, PHI_BY_STAGED, 1), phi_program_of(call, PHI_BY_STAGED, 0));
 }
 
 // "turn READY", or "nothing".

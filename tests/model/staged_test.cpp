@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every interleaving of a lane of staged records (docs/protocols.md, "Staged messages"): two blocks
 // at either end, the nets of both ranks, writes and credit that arrive in any order, and short
-// records by lines; and what is found when a rule is left out.
+// records by ll; and what is found when a rule is left out.
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -113,7 +113,7 @@ class Checks : public DriverTest
         args.count = 1;
         args.waits = 1;
         lanes[0].go = 1;
-        item.kind = PHI_HOP_MOVE;
+        item.kind = PHI_STEP_MOVE;
         item.own = device(&lanes[0]);
         item.peer = device(&lanes[1]);
         item.destination = to;
@@ -330,7 +330,7 @@ class Fences : public Checks
             pinned<uint32_t>(sizeof(phi_flag_lane) / sizeof(uint32_t)));
         phi_hop_args args = {};
         args.count = args.waits = 1;
-        args.items[0].kind = PHI_HOP_ARRIVE;
+        args.items[0].kind = PHI_STEP_ARRIVE;
         args.items[0].fence = before ? PHI_FENCE_BEFORE : 0;
         args.items[0].own = device(lane);
         args.items[0].blocks = 1;
@@ -434,53 +434,53 @@ TEST_F(Checks, ALaunchOfAnothersItems)
         };
     };
     const char *another = "an item is another kernel's";
-    const Item copy = {PHI_HOP_MOVE, 2, 1}, large = {PHI_HOP_MOVE, 2, 1, 0, 0, 0, 32 << 20};
-    const Item push = {PHI_HOP_PUSH, 2, 1, 0, 1}, room = {PHI_HOP_ROOM, 1, 0, 0, 1};
-    reports(another, launches("phi_hop", 1, {{PHI_HOP_MOVE, 1, 0}}, 1, 256));
-    reports(another, launches("phi_hop", 1, {{PHI_HOP_PUSH, 1, 0, 0, 1}}, 1, 256));
+    const Item copy = {PHI_STEP_MOVE, 2, 1}, large = {PHI_STEP_MOVE, 2, 1, 0, 0, 0, 32 << 20};
+    const Item push = {PHI_STEP_PUSH, 2, 1, 0, 1}, room = {PHI_STEP_ROOM, 1, 0, 0, 1};
+    reports(another, launches("phi_hop", 1, {{PHI_STEP_MOVE, 1, 0}}, 1, 256));
+    reports(another, launches("phi_hop", 1, {{PHI_STEP_PUSH, 1, 0, 0, 1}}, 1, 256));
     reports(another, launches("phi_hop", 1, {room, push}, 3, 256));
-    reports(another, launches("phi_hop_wide", 1, {{PHI_HOP_PUSH, 1, 0, 0, 0}}, 1, 256));
-    reports(another, launches("phi_hop_wide", 1, {{PHI_HOP_PUSH, 1, 0, 0, 1, 8}}, 1, 256));
-    reports(another, launches("phi_hop_wide", 1, {{PHI_HOP_LEAVE, 1, 0}, copy}, 3, 256));
-    reports(another, launches("phi_hop_wide", 2, {{PHI_HOP_GO, 1, 0}, room, push}, 3, 256));
-    reports(another, launches("phi_hop_spread", 1, {{PHI_HOP_LEAVE, 1, 0}, large}, 3, 256));
+    reports(another, launches("phi_hop_wide", 1, {{PHI_STEP_PUSH, 1, 0, 0, 0}}, 1, 256));
+    reports(another, launches("phi_hop_wide", 1, {{PHI_STEP_PUSH, 1, 0, 0, 1, 8}}, 1, 256));
+    reports(another, launches("phi_hop_wide", 1, {{PHI_STEP_LEAVE, 1, 0}, copy}, 3, 256));
+    reports(another, launches("phi_hop_wide", 2, {{PHI_STEP_GO, 1, 0}, room, push}, 3, 256));
+    reports(another, launches("phi_hop_spread", 1, {{PHI_STEP_LEAVE, 1, 0}, large}, 3, 256));
     for (const char *name : {"phi_hop", "phi_hop_spread", "phi_hop_large", "phi_hop_wide"})
-        for (uint8_t kind : {PHI_HOP_STAGE, PHI_HOP_HELP, PHI_HOP_BELL, PHI_HOP_LAND})
-            reports(another, launches(name, 1, {{PHI_HOP_ROOM, 1, 0}, {kind, 1, 1}}, 2, 256));
-    for (uint8_t kind : {PHI_HOP_PUSH, PHI_HOP_TAKE, PHI_HOP_GO, PHI_HOP_MOVE, PHI_HOP_ARRIVE})
+        for (uint8_t kind : {PHI_STEP_STAGE, PHI_STEP_HELP, PHI_STEP_BELL, PHI_STEP_LAND})
+            reports(another, launches(name, 1, {{PHI_STEP_ROOM, 1, 0}, {kind, 1, 1}}, 2, 256));
+    for (uint8_t kind : {PHI_STEP_PUSH, PHI_STEP_TAKE, PHI_STEP_GO, PHI_STEP_MOVE, PHI_STEP_ARRIVE})
         reports(another,
-                launches("phi_hop_staged", 0, {{PHI_HOP_STAGE, 1, 0}, {kind, 1, 1}}, 2, 256));
-    reports("a block has no item", launches("phi_hop", 1, {{PHI_HOP_GO, 1, 0}}, 2, 32));
+                launches("phi_hop_staged", 0, {{PHI_STEP_STAGE, 1, 0}, {kind, 1, 1}}, 2, 256));
+    reports("a block has no item", launches("phi_hop", 1, {{PHI_STEP_GO, 1, 0}}, 2, 32));
     reports("a block has two items", launches("phi_hop_spread", 1, {room, push, push}, 3, 256));
     reports(
         "a block has two items",
-        launches("phi_hop_staged", 0, {{PHI_HOP_STAGE, 2, 0}, {PHI_HOP_STAGE, 2, 1, 1}}, 3, 32));
+        launches("phi_hop_staged", 0, {{PHI_STEP_STAGE, 2, 0}, {PHI_STEP_STAGE, 2, 1, 1}}, 3, 32));
     reports("blocks that the grid has not",
-            launches("phi_hop_spread", 0, {{PHI_HOP_MOVE, 4, 0}}, 3, 256));
+            launches("phi_hop_spread", 0, {{PHI_STEP_MOVE, 4, 0}}, 3, 256));
     reports("blocks that the grid has not",
-            launches("phi_hop_spread", 1, {room, {PHI_HOP_PUSH, 2, 0, 0, 1}}, 2, 256));
+            launches("phi_hop_spread", 1, {room, {PHI_STEP_PUSH, 2, 0, 0, 1}}, 2, 256));
     reports("hands for what the first block does",
-            launches("phi_hop_spread", 0, {{PHI_HOP_TAKE, 2, 0}}, 2, 480));
-    reports("more waits than items", launches("phi_hop", 2, {{PHI_HOP_GO, 1, 0}}, 1, 32));
+            launches("phi_hop_spread", 0, {{PHI_STEP_TAKE, 2, 0}}, 2, 480));
+    reports("more waits than items", launches("phi_hop", 2, {{PHI_STEP_GO, 1, 0}}, 1, 32));
     reports("without warps of its own",
-            launches("phi_hop", 2, {{PHI_HOP_GO, 1, 0}, {PHI_HOP_GO, 1, 0}}, 1, 64));
+            launches("phi_hop", 2, {{PHI_STEP_GO, 1, 0}, {PHI_STEP_GO, 1, 0}}, 1, 64));
     reports("warps that the block has not",
-            launches("phi_hop", 2, {{PHI_HOP_GO, 1, 0}, {PHI_HOP_ARRIVE, 4, 1}}, 1, 128));
+            launches("phi_hop", 2, {{PHI_STEP_GO, 1, 0}, {PHI_STEP_ARRIVE, 4, 1}}, 1, 128));
     reports("does not fit a slot",
-            launches("phi_hop", 1, {{PHI_HOP_PUSH, 1, 0, 0, 0, 0, 8193}}, 1, 1024));
+            launches("phi_hop", 1, {{PHI_STEP_PUSH, 1, 0, 0, 0, 0, 8193}}, 1, 1024));
     reports("takes too long",
-            launches("phi_hop_wide", 1, {{PHI_HOP_PUSH, 16, 0, 0, 1, 0, 16384}}, 1, 512));
+            launches("phi_hop_wide", 1, {{PHI_STEP_PUSH, 16, 0, 0, 1, 0, 16384}}, 1, 512));
     reports("or nothing, by wide lines",
-            launches("phi_hop_wide", 1, {{PHI_HOP_PUSH, 1, 0, 0, 1, 0, 0}}, 1, 32));
+            launches("phi_hop_wide", 1, {{PHI_STEP_PUSH, 1, 0, 0, 1, 0, 0}}, 1, 32));
     reports("or nothing, by wide lines",
-            launches("phi_hop_spread", 1, {{PHI_HOP_TAKE, 1, 0, 0, 1, 0, 4096, 1}}, 1, 256));
-    std::vector<Item> many(16, Item{PHI_HOP_ARRIVE, 2, 0});
+            launches("phi_hop_spread", 1, {{PHI_STEP_TAKE, 1, 0, 0, 1, 0, 4096, 1}}, 1, 256));
+    std::vector<Item> many(16, Item{PHI_STEP_ARRIVE, 2, 0});
     for (uint32_t i = 0; i < many.size(); i++)
         many[i].first = 2 * i;
     reports("more barriers than a block has", launches("phi_hop", 16, many, 1, 1024));
-    reports("half a warp", launches("phi_hop", 1, {{PHI_HOP_GO, 1, 0}}, 1, 48));
-    is_fine(launches("phi_hop", 2, {{PHI_HOP_GO, 1, 0}, {PHI_HOP_GO, 1, 1}}, 1, 64));
-    is_fine(launches("phi_hop_spread", 2, {{PHI_HOP_GO, 1, 0}, {PHI_HOP_GO, 1, 1}}, 1, 64));
+    reports("half a warp", launches("phi_hop", 1, {{PHI_STEP_GO, 1, 0}}, 1, 48));
+    is_fine(launches("phi_hop", 2, {{PHI_STEP_GO, 1, 0}, {PHI_STEP_GO, 1, 1}}, 1, 64));
+    is_fine(launches("phi_hop_spread", 2, {{PHI_STEP_GO, 1, 0}, {PHI_STEP_GO, 1, 1}}, 1, 64));
 }
 
 TEST_F(Checks, EarlyLaunchOfCodeThatDoesNotWait)

@@ -41,7 +41,7 @@ static enum si_progress wait(const struct phi_hop_item *item, bool over, uint32_
 {
     if (!over)
         return SI_WAITING;
-    if (item->kind != PHI_HOP_HELP)
+    if (item->kind != PHI_STEP_HELP)
         store32((uint32_t *)item->broken, PHI_GIVEN_UP);
     *at = OVER;
     return SI_MOVED;
@@ -158,8 +158,8 @@ static uint64_t *number_in(uint8_t *unit, size_t line)
 
 static uint64_t message_size(const struct phi_hop_item *item)
 {
-    return item->kind == PHI_HOP_TAKE || item->kind == PHI_HOP_MESSAGE ? item->source
-                                                                       : item->destination;
+    return item->kind == PHI_STEP_TAKE || item->kind == PHI_STEP_MESSAGE ? item->source
+                                                                         : item->destination;
 }
 
 static uint64_t number_of(const struct phi_hop_item *item, uint64_t before, size_t unit,
@@ -274,13 +274,13 @@ static void tell_credit(const struct phi_hop_item *item)
 
 static enum si_progress do_lines(const struct phi_hop_item *item, bool hands, uint32_t *at)
 {
-    if (item->kind == PHI_HOP_TAKE && !hands && *at == 0)
+    if (item->kind == PHI_STEP_TAKE && !hands && *at == 0)
         tell_credit(item);
     bool over = broken(item); // first: what came before it was set is taken
-    bool ready = item->kind == PHI_HOP_PUSH ? may_push(item)
-                 : item->wide               ? is_wide_here(item)
-                                            : is_here(item);
-    if (item->kind == PHI_HOP_TAKE && is_mismatch(item))
+    bool ready = item->kind == PHI_STEP_PUSH ? may_push(item)
+                 : item->wide                ? is_wide_here(item)
+                                             : is_here(item);
+    if (item->kind == PHI_STEP_TAKE && is_mismatch(item))
         return wait(item, true, at);
     if (!ready)
         return wait(item, over, at);
@@ -290,9 +290,9 @@ static enum si_progress do_lines(const struct phi_hop_item *item, bool hands, ui
         return SI_MOVED;
     }
     if (item->wide) {
-        move_wide(item, item->kind == PHI_HOP_PUSH);
-        count_wide(item, item->kind == PHI_HOP_PUSH);
-    } else if (item->kind == PHI_HOP_PUSH) {
+        move_wide(item, item->kind == PHI_STEP_PUSH);
+        count_wide(item, item->kind == PHI_STEP_PUSH);
+    } else if (item->kind == PHI_STEP_PUSH) {
         push(item, own(item)->pushed + 1);
     } else {
         take(item, own(item)->taken + 1);
@@ -354,8 +354,8 @@ static bool is_claimed(const struct phi_hop_item *item)
 // *at: 0, then 1 and the chunks of a MOVE. Who comes last counts the message.
 static enum si_progress do_hands(const struct phi_hop_item *item, uint32_t *at)
 {
-    const bool pushes = item->kind == PHI_HOP_PUSH || item->kind == PHI_HOP_ROOM;
-    const bool first = item->kind != PHI_HOP_ROOM && item->hands != PHI_HANDS_SECOND;
+    const bool pushes = item->kind == PHI_STEP_PUSH || item->kind == PHI_STEP_ROOM;
+    const bool first = item->kind != PHI_STEP_ROOM && item->hands != PHI_HANDS_SECOND;
     struct phi_flag_lane *lane = own(item);
     if (*at == 0) {
         const bool may = pushes ? may_push(item) : has_leave(item);
@@ -395,11 +395,11 @@ static enum si_progress give_up_left(const struct phi_hop_item *item, uint32_t *
 static enum si_progress await_hands(const struct phi_hop_item *item, uint32_t *at)
 {
     bool over = broken(item);
-    if (item->kind == PHI_HOP_MESSAGE)
+    if (item->kind == PHI_STEP_MESSAGE)
         tell_credit(item);
-    bool may = item->kind == PHI_HOP_ROOM    ? may_push(item)
-               : item->kind == PHI_HOP_LEAVE ? has_leave(item)
-                                             : has_come(item);
+    bool may = item->kind == PHI_STEP_ROOM    ? may_push(item)
+               : item->kind == PHI_STEP_LEAVE ? has_leave(item)
+                                              : has_come(item);
     if (*at == 0 && !may)
         return item->hands == PHI_HANDS_ONLY && over ? give_up_left(item, at)
                                                      : wait(item, over, at);
@@ -490,7 +490,7 @@ static enum si_progress lead(const struct phi_hop_item *item, bool pushes, uint3
 // Whether a row can be moved.
 static bool may_move_row(const struct phi_hop_item *item, size_t row)
 {
-    if (item->kind == PHI_HOP_PUSH || item->kind == PHI_HOP_ROOM)
+    if (item->kind == PHI_STEP_PUSH || item->kind == PHI_STEP_ROOM)
         return row + 1 < PHI_RING_ROWS ||
                __atomic_load_n(stamp(own(item), row), __ATOMIC_ACQUIRE) ==
                    end_of_row(own(item)->wide_pushed, row + 1 - PHI_RING_ROWS);
@@ -503,7 +503,7 @@ static bool may_move_row(const struct phi_hop_item *item, size_t row)
 
 static void move_row(const struct phi_hop_item *item, size_t row)
 {
-    const bool pushes = item->kind == PHI_HOP_PUSH || item->kind == PHI_HOP_ROOM;
+    const bool pushes = item->kind == PHI_STEP_PUSH || item->kind == PHI_STEP_ROOM;
     for (size_t unit = 1 + row * PHI_RING_ROW;
          unit < units_of(item) && unit <= (row + 1) * PHI_RING_ROW; unit++)
         move_unit(item, pushes, unit);
@@ -541,7 +541,7 @@ static enum si_progress lead_first(const struct phi_hop_args *args, const uint32
         }
     if (*at != 0)
         return move_rows(item, at);
-    const enum si_progress progress = lead(item, item->kind == PHI_HOP_ROOM, at);
+    const enum si_progress progress = lead(item, item->kind == PHI_STEP_ROOM, at);
     if (*at == 1 && (args->waits > 1 || si.multiprocessors == 0))
         *at = OVER;
     return progress;
@@ -551,7 +551,7 @@ static enum si_progress lead_first(const struct phi_hop_args *args, const uint32
 // second one count it.
 static enum si_progress do_long_hands(const struct phi_hop_item *item, uint32_t *at)
 {
-    const bool pushes = item->kind == PHI_HOP_PUSH;
+    const bool pushes = item->kind == PHI_STEP_PUSH;
     if (*at == 0 && item->hands == PHI_HANDS_FIRST) {
         *at = has_begun(item) && !own(item)->moved && own(item)->wide_pushed % 3 != 0 ? 1 : OVER;
         return SI_MOVED;
@@ -710,9 +710,9 @@ static void set_over(const struct phi_hop_item *item, uint32_t value)
 static bool is_nothing(const struct phi_hop_item *item)
 {
     bool over = load32(&lane(item)->over[0]) != 0;
-    if (item->kind == PHI_HOP_STAGE)
+    if (item->kind == PHI_STEP_STAGE)
         return over || (item->size == 0 && !item->signal);
-    if (over && item->kind == PHI_HOP_UNSTAGE)
+    if (over && item->kind == PHI_STEP_UNSTAGE)
         set_over(item, 0);
     return over;
 }
@@ -721,7 +721,7 @@ static bool is_nothing(const struct phi_hop_item *item)
 static enum si_progress do_staged(const struct phi_hop_item *item, bool others, uint32_t *at)
 {
     uint32_t record = lane(item)->done[0] + 1;
-    bool stages = item->kind == PHI_HOP_STAGE, helps = item->kind == PHI_HOP_HELP;
+    bool stages = item->kind == PHI_STEP_STAGE, helps = item->kind == PHI_STEP_HELP;
     bool over = broken(item) || (helps && others); // first: what came before it was set is taken
     if (*at == 0 && is_nothing(item)) {
         *at = OVER;
@@ -823,7 +823,7 @@ static enum si_progress do_land(const struct phi_hop_item *item, uint32_t *at)
 static bool all_staged(const struct phi_hop_args *args, const uint32_t *at)
 {
     for (uint32_t i = 0; i < args->count; i++)
-        if (args->items[i].kind == PHI_HOP_STAGE && at[i] != OVER)
+        if (args->items[i].kind == PHI_STEP_STAGE && at[i] != OVER)
             return false;
     return true;
 }
@@ -831,7 +831,7 @@ static bool all_staged(const struct phi_hop_args *args, const uint32_t *at)
 // Whether an item before i of its lane has its blocks.
 static bool behind(const struct phi_hop_args *args, const uint32_t *at, uint32_t i)
 {
-    if (args->items[i].kind < PHI_HOP_STAGE)
+    if (args->items[i].kind < PHI_STEP_STAGE)
         return false;
     for (uint32_t j = 0; j < i; j++)
         if (at[j] != OVER && args->items[j].first == args->items[i].first)
@@ -845,30 +845,30 @@ static enum si_progress do_item(const struct phi_hop_args *args, uint32_t i, con
     const struct phi_hop_item *item = &args->items[i];
     const bool hands = i >= args->waits;
     // The first block of a launch without a second one does what its hands leave.
-    if (item->kind == PHI_HOP_ROOM && item->hands == PHI_HANDS_ONLY && at[1] != OVER)
+    if (item->kind == PHI_STEP_ROOM && item->hands == PHI_HANDS_ONLY && at[1] != OVER)
         return SI_WAITING;
     if (is_long(item))
         return hands ? do_long_hands(item, at) : lead_first(args, all, item, at);
     switch (item->kind) {
-    case PHI_HOP_PUSH:
+    case PHI_STEP_PUSH:
         return hands ? do_hands(item, at) : do_lines(item, hands, at);
-    case PHI_HOP_TAKE:
+    case PHI_STEP_TAKE:
         return do_lines(item, hands, at);
-    case PHI_HOP_ROOM:
-    case PHI_HOP_LEAVE:
-    case PHI_HOP_MESSAGE:
+    case PHI_STEP_ROOM:
+    case PHI_STEP_LEAVE:
+    case PHI_STEP_MESSAGE:
         return await_hands(item, at);
-    case PHI_HOP_STAGE:
-    case PHI_HOP_UNSTAGE:
-    case PHI_HOP_HELP:
+    case PHI_STEP_STAGE:
+    case PHI_STEP_UNSTAGE:
+    case PHI_STEP_HELP:
         return do_staged(item, all_staged(args, all), at);
-    case PHI_HOP_BELL:
+    case PHI_STEP_BELL:
         return do_bell(item, at);
-    case PHI_HOP_LAND:
+    case PHI_STEP_LAND:
         return do_land(item, at);
-    case PHI_HOP_MOVE:
+    case PHI_STEP_MOVE:
         return hands ? do_hands(item, at) : do_move(item, at);
-    case PHI_HOP_ARRIVE:
+    case PHI_STEP_ARRIVE:
         return do_arrive(item, at);
     default:
         do_go(item);
@@ -881,7 +881,7 @@ static enum si_progress do_item(const struct phi_hop_args *args, uint32_t i, con
 static void leave_places(const struct phi_hop_args *args, const uint32_t *at)
 {
     for (uint32_t i = args->waits; i < args->count; i++)
-        if (args->items[i].kind >= PHI_HOP_STAGE || at[i] != OVER)
+        if (args->items[i].kind >= PHI_STEP_STAGE || at[i] != OVER)
             return;
     si_grid_shrink(si_running, 1);
 }
@@ -915,7 +915,7 @@ unsigned si_hop_touches(const void *data, const uint64_t state[SI_KERNEL_STATE],
     const uint32_t *at = (const uint32_t *)state;
     for (uint32_t i = 0; i < args->count; i++) {
         const struct phi_hop_item *item = &args->items[i];
-        if (item->kind != PHI_HOP_MOVE || at[i] == 0 || at[i] == OVER ||
+        if (item->kind != PHI_STEP_MOVE || at[i] == 0 || at[i] == OVER ||
             (size_t)(at[i] - 1) * SI_MIB >= item->size)
             continue; // it waits, or is about to tell the peer
         touches[0] = (struct si_touch){item->destination, item->size, true};
@@ -930,32 +930,32 @@ unsigned si_hop_touches(const void *data, const uint64_t state[SI_KERNEL_STATE],
 
 static bool by_lines(const struct phi_hop_item *item)
 {
-    return item->kind == PHI_HOP_PUSH || item->kind == PHI_HOP_TAKE;
+    return item->kind == PHI_STEP_PUSH || item->kind == PHI_STEP_TAKE;
 }
 
 static bool is_move(const struct phi_hop_item *item)
 {
-    return item->kind == PHI_HOP_MOVE;
+    return item->kind == PHI_STEP_MOVE;
 }
 
 static bool awaits_hands(const struct phi_hop_item *item)
 {
-    return item->kind >= PHI_HOP_ROOM && item->kind <= PHI_HOP_MESSAGE;
+    return item->kind >= PHI_STEP_ROOM && item->kind <= PHI_STEP_MESSAGE;
 }
 
 static bool is_staged(const struct phi_hop_item *item)
 {
-    return item->kind >= PHI_HOP_STAGE;
+    return item->kind >= PHI_STEP_STAGE;
 }
 
 static const char *refuse_item(const struct phi_hop_item *item)
 {
     const bool wide = by_lines(item) && item->wide;
     if (wide &&
-        ((item->size == 0 && !is_ring(item)) || (item->signal && item->kind == PHI_HOP_TAKE)))
+        ((item->size == 0 && !is_ring(item)) || (item->signal && item->kind == PHI_STEP_TAKE)))
         return "a signal, or nothing, by wide lines";
     if (by_lines(item) && !item->wide && item->size > PHI_LL_PIECE)
-        return "a message by lines that does not fit a slot";
+        return "a message by ll that does not fit a slot";
     return NULL;
 }
 
@@ -969,7 +969,7 @@ static const char *refuse_waits(const struct phi_hop_args *args, unsigned thread
         const struct phi_hop_item *item = &args->items[i];
         if (args->count > 1 && (item->blocks == 0 || item->first != warps))
             return "an item without warps of its own";
-        if (item->kind == PHI_HOP_PUSH && item->wide && item->size > PHI_WIDE_ALONE)
+        if (item->kind == PHI_STEP_PUSH && item->wide && item->size > PHI_WIDE_ALONE)
             return "a message that one block takes too long for";
         const unsigned own_warps = item->hands == PHI_HANDS_ONLY ? 1 : item->blocks;
         warps += own_warps;
@@ -1057,10 +1057,10 @@ static bool is_of_wide(const struct phi_hop_args *args, uint32_t i)
     const struct phi_hop_item *item = &args->items[i];
     if (is_ring(item))
         return false;
-    if (i < args->waits && (args->count > 1 || item->kind == PHI_HOP_MESSAGE))
-        return awaits_hands(item) && item->kind != PHI_HOP_LEAVE;
+    if (i < args->waits && (args->count > 1 || item->kind == PHI_STEP_MESSAGE))
+        return awaits_hands(item) && item->kind != PHI_STEP_LEAVE;
     return by_lines(item) && item->wide &&
-           (item->kind == PHI_HOP_PUSH ? item->source : item->destination) % 16 == 0;
+           (item->kind == PHI_STEP_PUSH ? item->source : item->destination) % 16 == 0;
 }
 
 const char *si_hop_refuse(const void *args, unsigned blocks, unsigned threads)
@@ -1093,7 +1093,7 @@ static bool is_of_long(const struct phi_hop_args *args, uint32_t i)
     const struct phi_hop_item *item = &args->items[i];
     const bool hands = i >= args->waits;
     return is_long(item) && item->size > PHI_RING_WHOLE &&
-           (hands ? by_lines(item) : awaits_hands(item) && item->kind != PHI_HOP_LEAVE);
+           (hands ? by_lines(item) : awaits_hands(item) && item->kind != PHI_STEP_LEAVE);
 }
 
 const char *si_ring_long_refuse(const void *args, unsigned blocks, unsigned threads)

@@ -486,7 +486,7 @@ class Places : public Standin
         lane->reach = reached;
         args.count = 1;
         args.items[0].own = device(lane);
-        args.items[0].kind = PHI_HOP_STAGE;
+        args.items[0].kind = PHI_STEP_STAGE;
         args.items[0].signal = 1;
         args.items[0].peer = PHI_STAGE_LIKE(4096, 4);
         args.items[0].slots = device(lanes_ + sizeof(phi_stage_lane) / sizeof *lanes_);
@@ -535,7 +535,7 @@ TEST_F(Places, HandsThatMayNotBeginLeaveTheirs)
     args.waits = 1;
     for (uint32_t i = 0; i < 2; i++) {
         args.items[i].own = args.items[i].peer = device(lane);
-        args.items[i].kind = i == 0 ? PHI_HOP_LEAVE : PHI_HOP_MOVE;
+        args.items[i].kind = i == 0 ? PHI_STEP_LEAVE : PHI_STEP_MOVE;
         args.items[i].source = args.items[i].destination = device(lane);
         args.items[i].size = 8;
         args.items[i].blocks = i == 0 ? 1 : 3;

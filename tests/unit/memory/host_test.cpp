@@ -8,6 +8,7 @@
 #include <set>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -300,6 +301,118 @@ TEST_F(Host, ImportStaysWhenTheOwnerFrees)
     phi_memory_export_close(&record);
 }
 
+// ---- pieces of files
+
+class Pieces : public Host
+{
+  protected:
+    struct Piece {
+        void *address = nullptr;
+        phi_export record{};
+    };
+
+    Piece exported(size_t size)
+    {
+        Piece piece;
+        phi_allocation allocation;
+        uint64_t offset;
+        EXPECT_EQ(phi_host_alloc(memory, size, &piece.address), 0);
+        EXPECT_EQ(phi_memory_describe(memory, piece.address, 1, &allocation, &offset), 0);
+        EXPECT_EQ(phi_memory_export(memory, &allocation, &piece.record), 0);
+        return piece;
+    }
+    phi_import *import(const Piece &piece)
+    {
+        phi_import *made = nullptr;
+        EXPECT_EQ(phi_memory_import(memory, piece.record.record, piece.record.record_size,
+                                    piece.record.fd, &made),
+                  0);
+        return made;
+    }
+    // In the file, of all allocations.
+    static uint64_t bytes_used(const Piece &piece)
+    {
+        struct stat st;
+        EXPECT_EQ(fstat(piece.record.fd, &st), 0);
+        return static_cast<uint64_t>(st.st_blocks) * 512;
+    }
+};
+
+TEST_F(Pieces, OneDescriptorServesManyAllocations)
+{
+    std::vector<Piece> pieces;
+    for (size_t i = 0; i < 2000; i++)
+        pieces.push_back(exported(1 + i * 37 % 20000));
+    EXPECT_EQ(open_descriptors(), before + 1);
+    for (size_t i = 0; i < pieces.size(); i++) {
+        phi_import *there = import(pieces[i]);
+        memcpy(pieces[i].address, &i, 1);
+        EXPECT_EQ(memcmp(there->address, &i, 1), 0) << i;
+        phi_memory_import_close(there);
+    }
+    for (Piece &piece : pieces) {
+        EXPECT_EQ(phi_host_free(memory, piece.address), 0);
+        phi_memory_export_close(&piece.record);
+    }
+}
+
+TEST_F(Pieces, LargeOnesHaveAFileOfTheirOwn)
+{
+    const size_t large = ((size_t)1 << 34) + 4096;
+    Piece small = exported(4096), own = exported(large);
+    EXPECT_EQ(open_descriptors(), before + 2);
+    EXPECT_NE(small.record.fd, own.record.fd);
+    static_cast<char *>(own.address)[large - 1] = 7;
+    EXPECT_EQ(phi_host_free(memory, own.address), 0);
+    phi_memory_export_close(&own.record);
+    EXPECT_EQ(open_descriptors(), before + 1);
+    phi_memory_export_close(&small.record);
+}
+
+TEST_F(Pieces, MemoryIsGivenBackWhenNobodyHasIt)
+{
+    const size_t size = 3 << 20;
+    Piece stays = exported(4096), goes = exported(size);
+    memset(stays.address, 1, 4096);
+    memset(goes.address, 2, size);
+    EXPECT_EQ(bytes_used(stays), size + 4096);
+    EXPECT_EQ(phi_host_free(memory, goes.address), 0);
+    EXPECT_EQ(bytes_used(stays), size + 4096) << "a peer may map it";
+    phi_memory_export_close(&goes.record);
+    EXPECT_EQ(bytes_used(stays), 4096u);
+    EXPECT_EQ(*static_cast<char *>(stays.address), 1);
+    phi_memory_export_close(&stays.record);
+}
+
+// A peer that did not hear of the end of an allocation still maps it.
+TEST_F(Pieces, AFormerPieceIsNotAnotherOne)
+{
+    Piece stays = exported(4096), first = exported(8192);
+    phi_import *there = import(first);
+    EXPECT_EQ(phi_host_free(memory, first.address), 0);
+    phi_memory_export_close(&first.record);
+    Piece second = exported(8192);
+    memset(there->address, 9, 8192);
+    EXPECT_EQ(*static_cast<char *>(second.address), 0);
+    phi_memory_import_close(there);
+    phi_memory_export_close(&second.record);
+    phi_memory_export_close(&stays.record);
+}
+
+// The file begins anew when it has no pieces.
+TEST_F(Pieces, WhatComesAgainIsZeroed)
+{
+    for (int round = 0; round < 3; round++) {
+        void *address;
+        ASSERT_EQ(phi_host_alloc(memory, 10000, &address), 0);
+        for (int i = 0; i < 10000; i++)
+            ASSERT_EQ(static_cast<char *>(address)[i], 0);
+        memset(address, 255, 10000);
+        EXPECT_EQ(phi_host_free(memory, address), 0);
+    }
+    EXPECT_EQ(open_descriptors(), before + 1);
+}
+
 // An import trusts neither the record nor the descriptor.
 class Import : public Host
 {
@@ -312,7 +425,9 @@ class Import : public Host
         phi_allocation allocation;
         uint64_t offset;
         Host::SetUp();
-        ASSERT_EQ(phi_host_alloc(memory, 3 * 4096, &address), 0);
+        const int own = file(3 * 4096); // of this size alone; that of an allocation is larger
+        ASSERT_EQ(phi_host_register(memory, own, 0, 3 * 4096, &address), 0);
+        EXPECT_EQ(close(own), 0);
         ASSERT_EQ(phi_memory_describe(memory, address, 1, &allocation, &offset), 0);
         ASSERT_EQ(phi_memory_export(memory, &allocation, &record), 0);
     }
