@@ -7,8 +7,8 @@
 // application's own kernels among it. Between ranks of one node, and between hosts over the net,
 // what this rank has put is in the peer's buffer by then, and what it has got is read: the peer may
 // read the one and write the other at once. Over the net, where a rank has a device, data shows
-// with the peer's ph_wait for the signal behind it, as ever. That wait, enqueued when the
-// notification has come, waits for nobody.
+// with the peer's ph_wait for the signal behind it, as ever. On the notification's channel that
+// wait, enqueued when the notification has come, waits for nobody.
 //
 // Notifications to one peer that were given on one stream come in their order. Those of several
 // streams have none.

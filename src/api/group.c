@@ -223,8 +223,8 @@ static int check_and_issue(struct phi_group *group)
         rc = check_waits(ops, n, group->self->report);
     if (rc == 0)
         rc = phi_loopback_check(ops, n);
-    if (rc == 0 && group->notifies)
-        rc = phi_group_notes_begin(group);
+    if (rc == 0 && group->notifies && (rc = phi_group_notes_begin(group)) != 0)
+        return rc;
     if (rc == 0)
         rc = issue_all(group, late);
     while (phi_check_ended(rc) && !group->begun) {

@@ -37,7 +37,8 @@ int phi_group_notes_begin(struct phi_group *group)
     for (size_t i = 0; i < group->count && rc == 0; i++) {
         const struct ph_group_op *op = &group->ops[i];
         if (phi_group_is_notify(op))
-            rc = phi_note_take(op->channel, op->data, op->size, &group->notes);
+            rc = phi_check_refused(op->channel,
+                                   phi_note_take(op->channel, op->data, op->size, &group->notes));
     }
     return rc;
 }

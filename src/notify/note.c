@@ -245,8 +245,28 @@ int64_t phi_notes_tick(struct phi_self *self)
     return nap;
 }
 
+// With the lock, when streams have done all that they will: those of a device that has failed have
+// not done all.
+static void drop_undone(struct phi_self *self)
+{
+    struct phi_notes *notes = notes_of(self);
+    struct phi_note *before = NULL, *next;
+    for (struct phi_note *note = notes->given.first; note != NULL; note = next) {
+        next = note->next;
+        if (phi_mark_done(&note->mark)) {
+            before = note;
+            continue;
+        }
+        take_out(&notes->given, before, note);
+        let_go(self, note);
+    }
+}
+
 int phi_notes_finish(struct phi_self *self, int64_t deadline)
 {
+    pthread_mutex_lock(&self->lock);
+    drop_undone(self);
+    pthread_mutex_unlock(&self->lock);
     for (;;) {
         pthread_mutex_lock(&self->lock);
         const bool waits = push(self);

@@ -41,7 +41,8 @@ void phi_note_give(struct phi_self *self, struct phi_note *chain, const struct p
 // is given.
 int64_t phi_notes_tick(struct phi_self *self);
 
-// phi_notes_finish waits until all that were given are sent, or never will be. -ETIMEDOUT.
+// phi_notes_finish waits, behind the executor's flush, until all that were given are sent, or never
+// will be. -ETIMEDOUT.
 int phi_notes_finish(struct phi_self *self, int64_t deadline);
 
 // ---- taking

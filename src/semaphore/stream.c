@@ -543,8 +543,7 @@ static int await_late(struct cuda_executor *x, const struct phi_mark *mark)
     phi_record_progress(&x->records, mark->index, &progress, &note);
     if (note.number == 0 || note.number > mark->number)
         return phi_fail(x->params.report, -ETIMEDOUT,
-                        "%llu operations before the request are not done on a stream of cuda:%d, "
-                        "and none of them waits for a rank",
+                        "%llu operations before the request are not done on a stream of cuda:%d",
                         (unsigned long long)(mark->number - progress.done), x->to.info->ordinal);
     phi_executor_suspicion(&x->base, note.peer, suspicion, sizeof suspicion);
     return phi_fail(x->params.report, -ETIMEDOUT,

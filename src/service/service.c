@@ -185,6 +185,36 @@ static void serve_links(struct phi_service *service)
             ;
 }
 
+// With the lock. Takes the notifications that are left in a connection which is about to be closed.
+// Of a peer that writes without end, no more than it may have given.
+static void take_notes(const struct connection *connection, struct phi_peer *peer)
+{
+    struct phi_node_message message;
+    for (int i = 0; i < 4 * PH_NOTIFICATIONS_MAX; i++) {
+        int received = -1;
+        if (phi_node_receive(connection->fd, &message, &received))
+            return;
+        if (received >= 0)
+            close(received);
+        if (message.type == PHI_NODE_NOTIFICATION && message.rank == peer->rank &&
+            message.from == peer->incarnation && message.to == peer->self->incarnation)
+            phi_notes_file(peer, &message);
+    }
+}
+
+static void take_last_notes(struct phi_service *service, uint32_t index)
+{
+    struct phi_self *self = service->self;
+    const struct connection *connection = &service->connections[index];
+    if (connection->asker.rank < 0)
+        return;
+    pthread_mutex_lock(&self->lock);
+    struct phi_peer *peer = self->table[connection->asker.rank];
+    if (peer->incarnation == connection->asker.incarnation)
+        take_notes(connection, peer);
+    pthread_mutex_unlock(&self->lock);
+}
+
 // The peer's end closes too, and both know that they have lost each other. One that closed first is
 // none of our trouble.
 static void lose(struct phi_service *service, uint32_t index, const char *what, int rc)
@@ -196,6 +226,7 @@ static void lose(struct phi_service *service, uint32_t index, const char *what, 
     if (rc != -ECONNRESET)
         phi_log(service->self->report, PH_LOG_WARN, "the connection of %s is given up: its %s: %s",
                 whose, what, ph_strerror(rc));
+    take_last_notes(service, index);
     close_connection(service, index);
 }
 
@@ -245,23 +276,6 @@ static void serve(struct phi_service *service, uint32_t index)
 }
 
 // ---- ends
-
-// With the lock. Takes what a peer that has ended had given: notifications. Of one that lives, and
-// writes without end, no more than it may have given.
-static void take_notes(const struct connection *connection, struct phi_peer *peer)
-{
-    struct phi_node_message message;
-    for (int i = 0; i < 4 * PH_NOTIFICATIONS_MAX; i++) {
-        int received = -1;
-        if (phi_node_receive(connection->fd, &message, &received))
-            return;
-        if (received >= 0)
-            close(received);
-        if (message.type == PHI_NODE_NOTIFICATION && message.rank == peer->rank &&
-            message.from == peer->incarnation && message.to == peer->self->incarnation)
-            phi_notes_file(peer, &message);
-    }
-}
 
 static void end_of_peer(struct phi_service *service, enum phi_source source, struct phi_peer *peer)
 {
@@ -365,7 +379,7 @@ static void handle(struct phi_service *service, uint64_t data)
 static int sleep_for_events(int epoll, struct epoll_event *events, int most, int timeout,
                             int64_t nap)
 {
-    if (nap < 0 || nap >= timeout * PHI_MS)
+    if (nap < 0 || (timeout >= 0 && nap >= timeout * PHI_MS))
         return epoll_wait(epoll, events, most, timeout);
     struct pollfd any = {.fd = epoll, .events = POLLIN};
     if (nap == 0)
