@@ -10,6 +10,7 @@
 #include <peerhop/log.h>
 #include <peerhop/memory.h>
 #include <peerhop/notify.h>
+#include <peerhop/pages.h>
 #include <peerhop/queue.h>
 #include <peerhop/release.h>
 #include <peerhop/request.h>

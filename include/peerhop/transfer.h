@@ -193,6 +193,8 @@ enum ph_group_kind {
     PH_GROUP_PUT_SIGNAL,
     PH_GROUP_SIGNAL,
     PH_GROUP_WAIT,
+    PH_GROUP_PUT_PAGES, // pages.h
+    PH_GROUP_GET_PAGES,
     PH_GROUP_NOTIFY, // ph_notify (notify.h)
 };
 
@@ -203,8 +205,8 @@ struct ph_group_op {
     size_t peer_offset;  // put, get, put_signal
     size_t local_offset; // put, get, put_signal
     size_t size;
-    // send, recv on an unbound channel: size bytes of the caller's; notify: the size bytes that the
-    // peer gets; else NULL
+    // send, recv on an unbound channel: size bytes of the caller's; put_pages, get_pages: a struct
+    // ph_pages; notify: the size bytes that the peer gets; else NULL
     void *data;
 };
 

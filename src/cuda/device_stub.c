@@ -74,6 +74,13 @@ const struct phi_device_info *phi_device_info(const struct phi_device *device)
     return NULL;
 }
 
+bool phi_device_holds(const struct phi_device *device, const void *address)
+{
+    (void)device;
+    (void)address;
+    return false;
+}
+
 size_t phi_device_others(struct phi_device *device, uint8_t (*uuids)[16], uint8_t *access, size_t n)
 {
     (void)device;

@@ -46,7 +46,7 @@ static void free_channels(struct ph_channel *channel)
     while (channel != NULL) {
         struct ph_channel *next = channel->kept.next;
         phi_staging_close(channel);
-        free(channel);
+        phi_channel_free(channel);
         channel = next;
     }
 }

@@ -3,9 +3,16 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 
 #include "peer/peer.h"
 #include "peer/self.h"
+
+void phi_channel_free(struct ph_channel *channel)
+{
+    phi_skips_give(&channel->self->executor->skips, atomic_load(&channel->live.skips));
+    free(channel);
+}
 
 int phi_device_channel_busy(const struct ph_channel *channel, const char *what)
 {

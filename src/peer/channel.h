@@ -126,7 +126,8 @@ struct phi_channel_live {
     _Atomic uint32_t grouped;      // scratch of ph_group: kinds seen, by direction
     _Atomic size_t tells;          // ... and the place of the signal in its list, if it has one
     struct phi_turn turn[2];
-    struct phi_uses uses; // of both buffers and of the words by this end's streams
+    _Atomic uint32_t skips; // the word of executor->skips that counts pages left out, or 0
+    struct phi_uses uses;   // of both buffers and of the words by this end's streams
 };
 
 // The end of one channel alone, which release/abort.c carries out.
@@ -190,10 +191,14 @@ struct phi_channel_call {
         size_t message; // of an unbound channel: the size of the whole message
         void *to;       // of one of this rank to itself: where it goes
     };
+    struct phi_page_list *pages; // of a put or get of a list of pages, or NULL
     // transfer/issue.h, phi_call_decide, decides how the message of the call moves (`method`), and
     // in which steps. NULL: it has not.
     const struct phi_program *program;
 };
+
+// phi_channel_free frees a channel that nobody uses.
+void phi_channel_free(struct ph_channel *channel);
 
 // phi_device_channel_busy (with the lock) is the refusal of what a device channel is in the way of.
 int phi_device_channel_busy(const struct ph_channel *channel, const char *what);

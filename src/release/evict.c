@@ -91,7 +91,7 @@ void phi_evict_channel(struct ph_channel *channel)
     if (phi_channel_is_held(channel))
         leave_husk(channel);
     else
-        free(channel);
+        phi_channel_free(channel);
     phi_count(peer->self->counters, retired, 1);
 }
 

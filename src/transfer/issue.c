@@ -160,6 +160,13 @@ static void set_copy(struct phi_work *work, const struct phi_channel_call *call)
     work->linked = channel->fixed.linked;
 }
 
+static void set_pages(struct phi_work *work, const struct phi_channel_call *call)
+{
+    work->kind = PHI_STEP_PAGES;
+    work->pages = call->pages;
+    work->span.size = call->pages->bytes;
+}
+
 static enum phi_method method_of(const struct phi_channel_call *call)
 {
     const struct phi_channel_fixed *fixed = &call->channel->fixed;
@@ -341,6 +348,8 @@ size_t phi_work_add_call(const struct phi_channel_call *call, struct phi_work *w
             set_self(item, call);
         else if (step->kind == PHI_STEP_COPY && is_message(call))
             items += add_bounce(call, item) - 1;
+        else if (call->pages != NULL)
+            set_pages(item, call);
         else if (step->kind == PHI_STEP_COPY)
             set_copy(item, call);
         else
