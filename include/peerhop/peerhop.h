@@ -9,9 +9,11 @@
 #include <peerhop/error.h>
 #include <peerhop/log.h>
 #include <peerhop/memory.h>
+#include <peerhop/notify.h>
 #include <peerhop/pages.h>
 #include <peerhop/queue.h>
 #include <peerhop/release.h>
+#include <peerhop/request.h>
 #include <peerhop/store.h>
 #include <peerhop/transfer.h>
 #include <peerhop/version.h>

@@ -195,6 +195,7 @@ enum ph_group_kind {
     PH_GROUP_WAIT,
     PH_GROUP_PUT_PAGES, // pages.h
     PH_GROUP_GET_PAGES,
+    PH_GROUP_NOTIFY, // ph_notify (notify.h)
 };
 
 // One operation of a group.
@@ -205,7 +206,7 @@ struct ph_group_op {
     size_t local_offset; // put, get, put_signal
     size_t size;
     // send, recv on an unbound channel: size bytes of the caller's; put_pages, get_pages: a struct
-    // ph_pages; else NULL
+    // ph_pages; notify: the size bytes that the peer gets; else NULL
     void *data;
 };
 
@@ -237,6 +238,11 @@ struct ph_group_op {
 // A channel of this rank with itself. The n-th send of the group matches its n-th receive. The pair
 // is a copy on the stream from the one's data to the other's, which may be the same address.
 // Nothing else goes on such a channel.
+//
+// Notifications. One of a group tells of the whole group, of its waits, too, and costs its launches
+// nothing. So a peer that waits for it before it answers what the group waits for waits for ever:
+// give the two in groups of their own. Any number may be in a group. A group on a stream that
+// captures has none (-ENOTSUP).
 //
 // Puts and gets that follow one another go together, e.g. the pages of a cache or the tensors of a
 // layer:

@@ -6,12 +6,12 @@ import sys
 
 from . import _peerhop, _streams
 from ._defaults import deadline, store_and_job
-from ._peerhop import Channel, Group, Memory, Path, Peer, Queue, Release
+from ._peerhop import Channel, Group, Memory, Notification, Path, Peer, Queue, Release, Request
 from . import errors
 from .errors import *  # pylint: disable=wildcard-import
 
 __version__ = _peerhop.version
-__all__ = ['Channel', 'Context', 'Group', 'Memory', 'Path', 'Peer', 'Queue', 'Release', *errors.TITLES]
+__all__ = ['Channel', 'Context', 'Group', 'Memory', 'Notification', 'Path', 'Peer', 'Queue', 'Release', 'Request', *errors.TITLES]
 
 
 class Context(_peerhop.Context):
@@ -44,6 +44,22 @@ class Context(_peerhop.Context):
         """Ends the membership: waits until this rank's operations are done and no peer touches its buffers."""
         super().close(timeout)
         self._remove_folder()
+
+    async def notified(self):
+        """Takes notifications in a task of asyncio, which waits until there are some."""
+        import asyncio  # pylint: disable=import-outside-toplevel
+        loop = asyncio.get_running_loop()
+        while not (taken := self.notifications()):
+            # A copy: a loop knows one reader for each descriptor, and several tasks may wait.
+            fd = os.dup(self.notifications_fd())
+            readable = asyncio.Event()
+            try:
+                loop.add_reader(fd, readable.set)
+                await readable.wait()
+            finally:
+                loop.remove_reader(fd)
+                os.close(fd)
+        return taken
 
     def __exit__(self, *raised):
         result = super().__exit__(*raised)

@@ -3,7 +3,7 @@
 from typing import Any, Callable
 
 from . import Channel as Channel, Context as Context, Group as Group, Memory as Memory, Path as Path, Peer as Peer
-from . import Queue as Queue, Release as Release
+from . import Notification as Notification, Queue as Queue, Release as Release, Request as Request
 
 version: str
 

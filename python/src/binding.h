@@ -146,6 +146,18 @@ PyObject *channel_wait(PyObject *self, PyObject *const *args, Py_ssize_t count, 
 PyObject *channel_complete(PyObject *self, PyObject *const *args, Py_ssize_t count,
                            PyObject *names);
 
+// ---- notify.c
+
+int notify_add(PyObject *module);
+PyObject *channel_notify(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *context_notifications(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                PyObject *names);
+PyObject *context_wait_notifications(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                     PyObject *names);
+PyObject *context_notifications_fd(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                   PyObject *names);
+PyObject *context_record(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
+
 // ---- store.c
 
 // store_callbacks: the store must live as long as the library's context.

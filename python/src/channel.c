@@ -206,6 +206,7 @@ static PyMethodDef channel_methods[] = {
     FAST("get", channel_get, "Enqueues a copy out of the peer's buffer."),
     FAST("signal", channel_signal, "Enqueues a signal to the peer."),
     FAST("wait", channel_wait, "Enqueues a wait for the peer's next signal."),
+    FAST("notify", channel_notify, "Gives the peer's program bytes when what is before is done."),
     FAST("complete", channel_complete, "Enqueues the end of a message begun with complete=False."),
     FAST("path", report_path, "How a direction moves bytes, and why not otherwise."),
     FAST("check", channel_check, "Raises where not all came that was waited for."),

@@ -32,7 +32,7 @@ PyMODINIT_FUNC PyInit__peerhop(void)
         add_type(module, "Queue", &queue_spec, &queue_type) ||
         add_type(module, "Memory", &memory_spec, &memory_type) ||
         add_type(module, "Release", &release_spec, &release_type) || reports_add(module) ||
-        PyModule_AddStringConstant(module, "version", ph_version()))
+        notify_add(module) || PyModule_AddStringConstant(module, "version", ph_version()))
         Py_CLEAR(module);
     return module;
 }

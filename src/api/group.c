@@ -5,6 +5,7 @@
 
 #include "api/check.h"
 #include "api/context_internal.h"
+#include "api/group_notes.h"
 #include "api/loopback.h"
 #include "api/pages.h"
 #include "api/ranges.h"
@@ -36,7 +37,8 @@ static int check_span(const struct ph_group_op *op)
 // All but a put and a get, for which nobody waits.
 static bool is_message(const struct ph_group_op *op)
 {
-    return op->kind != PH_GROUP_PUT && op->kind != PH_GROUP_GET && !phi_group_is_pages(op->kind);
+    return op->kind != PH_GROUP_PUT && op->kind != PH_GROUP_GET && !phi_group_is_pages(op->kind) &&
+           !phi_group_is_notify(op);
 }
 
 // Streams wait by kernels or by memory operations: messages of one launch by one of the two.
@@ -48,7 +50,8 @@ static int check_waits(const struct ph_group_op *ops, size_t n, struct phi_repor
         // A staged operation waits for slots, a put as well. An operation of this rank with itself
         // waits for nobody.
         const bool waits =
-            (is_message(&ops[i]) || channel->fixed.stage.is) && !channel->fixed.loopback;
+            (is_message(&ops[i]) || (channel->fixed.stage.is && !phi_group_is_notify(&ops[i]))) &&
+            !channel->fixed.loopback;
         with = with || (waits && !channel->fixed.own.zero_sm);
         without = without || (waits && channel->fixed.own.zero_sm);
     }
@@ -105,7 +108,7 @@ static int check_one(const struct ph_group_op *op, const struct phi_self *self)
 {
     struct ph_channel *channel = op->channel;
     if (channel == NULL || channel->self != self || op->kind < PH_GROUP_SEND ||
-        op->kind > PH_GROUP_GET_PAGES)
+        op->kind > PH_GROUP_NOTIFY)
         return phi_fail(self->report, -EINVAL, "group: an operation of kind %d on %s",
                         (int)op->kind,
                         channel == NULL         ? "no channel"
@@ -115,6 +118,8 @@ static int check_one(const struct ph_group_op *op, const struct phi_self *self)
     int rc = phi_channel_check(channel);
     if (rc && !may_be_late(op, rc))
         return phi_check_refused(channel, rc);
+    if (phi_group_is_notify(op))
+        return phi_group_notes_check(channel, op->data, op->size);
     const int ended = rc;
     bool outgoing = phi_group_outgoing(op->kind);
     if (!(channel->fixed.role & (outgoing ? PH_ROLE_SENDER : PH_ROLE_RECEIVER)))
@@ -144,14 +149,16 @@ static int check_one(const struct ph_group_op *op, const struct phi_self *self)
 }
 
 // *late: of how many operations the channel has ended, and what they wait for is here.
-static int check_all(const struct ph_group_op *ops, size_t n, const struct phi_self *self,
-                     size_t *late)
+static int check_all(struct phi_group *group, size_t *late)
 {
     int rc = 0;
     *late = 0;
-    for (size_t i = 0; i < n && rc == 0; i++) {
-        rc = check_one(&ops[i], self);
-        *late += rc == 0 && phi_group_late(&ops[i]);
+    group->notifies = false;
+    for (size_t i = 0; i < group->count && rc == 0; i++) {
+        const struct ph_group_op *op = &group->ops[i];
+        rc = check_one(op, group->self);
+        *late += rc == 0 && phi_group_late(op);
+        group->notifies = group->notifies || phi_group_is_notify(op);
     }
     return rc;
 }
@@ -211,18 +218,20 @@ static int check_and_issue(struct phi_group *group)
     const struct ph_group_op *ops = group->ops;
     const size_t n = group->count;
     size_t late, before;
-    int rc = check_all(ops, n, group->self, &late);
+    int rc = check_all(group, &late);
     if (rc == 0)
         rc = check_messages(ops, n);
     if (rc == 0)
         rc = check_waits(ops, n, group->self->report);
     if (rc == 0)
         rc = phi_loopback_check(ops, n);
+    if (rc == 0 && group->notifies && (rc = phi_group_notes_begin(group)) != 0)
+        return rc;
     if (rc == 0)
         rc = issue_all(group, late);
     while (phi_check_ended(rc) && !group->begun) {
         before = late;
-        const int again = check_all(ops, n, group->self, &late);
+        const int again = check_all(group, &late);
         if (again || late == before)
             return again ? again : rc;
         rc = issue_all(group, late);
@@ -270,7 +279,8 @@ static int issue_group(struct phi_self *self, const struct ph_group_op *ops, siz
     group.count = n;
     group.stream = stream;
     group.begun = false;
-    int rc = check_and_issue(&group);
+    group.notes = NULL;
+    int rc = phi_group_notes_end(&group, check_and_issue(&group));
     if (rc && group.begun) {
         rc = why_refused(&group, rc);
         break_half(&group);

@@ -93,7 +93,7 @@ static bool next_turns(const struct phi_group *group)
 static bool call_in_phase(const struct phi_group *group, const struct ph_group_op *op,
                           unsigned phase, enum phi_call *call)
 {
-    if (op->channel->fixed.loopback || !is_its_turn(group, op))
+    if (op->channel->fixed.loopback || phi_group_is_notify(op) || !is_its_turn(group, op))
         return false;
     if (!phi_group_is_pair(op))
         *call = single[op->kind];
@@ -107,7 +107,7 @@ static bool call_in_phase(const struct phi_group *group, const struct ph_group_o
 // The phases in which it may have calls.
 static uint32_t phases_of(const struct ph_group_op *op)
 {
-    if (op->channel->fixed.loopback)
+    if (op->channel->fixed.loopback || phi_group_is_notify(op))
         return 0;
     return phi_group_is_pair(op) ? (1u << PHI_GROUP_PHASES) - 1
                                  : 1u << phi_programs[single[op->kind]].phase;

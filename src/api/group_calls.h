@@ -14,6 +14,7 @@
 #include "peer/channel.h"
 #include "transfer/issue.h"
 
+struct phi_note;
 struct phi_self;
 
 // Calls handed down at once; a larger group takes several turns on the same stream.
@@ -30,6 +31,8 @@ struct phi_group {
     size_t count; // of them
     void *stream;
     bool begun; // something of the group is enqueued
+    bool notifies;
+    struct phi_note *notes; // its notifications (notify/note.h); NULL: none
 
     // The members from here on are phi_group_issue's.
     enum phi_group_turn turn;
@@ -60,6 +63,12 @@ static inline bool phi_group_signals(enum ph_group_kind kind)
 static inline bool phi_group_is_pair(const struct ph_group_op *op)
 {
     return op->kind == PH_GROUP_SEND || op->kind == PH_GROUP_RECV;
+}
+
+// phi_group_is_notify says whether the operation is a notification, which makes no call.
+static inline bool phi_group_is_notify(const struct ph_group_op *op)
+{
+    return op->kind == PH_GROUP_NOTIFY;
 }
 
 // phi_group_unbound says whether the operation is an unbound one with another rank, which takes

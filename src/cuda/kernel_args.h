@@ -341,6 +341,9 @@ enum phi_step_kind {
     // nothing: the other items of the operation touch the memory that this item names (in no
     // program)
     PHI_STEP_HOLD,
+    // until another stream of this rank has done its first operations (struct phi_mark; in no
+    // program)
+    PHI_STEP_BEHIND,
     PHI_STEP_PAGES, // a COPY of a list of pages (in no program)
 };
 

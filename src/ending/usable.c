@@ -110,6 +110,20 @@ static bool may_have_read_else(struct ph_channel *channel)
     return false;
 }
 
+// Returns whether this end has let a peer go on that was not to believe it.
+static bool is_undefined(int ended)
+{
+    return ended == PH_EABORTED || ended == PH_EFENCED || ended == PH_EMISMATCH;
+}
+
+// Returns whether something may be undone. Without an end nobody has let a wait go, nor is the line
+// another channel's.
+static bool may_be_undone(const struct ph_channel *channel, int ended)
+{
+    return ended || atomic_load(&channel->live.undone) ||
+           atomic_load(&channel->fixed.own.line->undone);
+}
+
 static bool is_undone(struct ph_channel *channel)
 {
     pthread_mutex_lock(&channel->self->lock);
@@ -118,16 +132,19 @@ static bool is_undone(struct ph_channel *channel)
     return undone;
 }
 
+bool phi_channel_whole(struct ph_channel *channel)
+{
+    const int ended = atomic_load_explicit(&channel->live.status, memory_order_acquire);
+    return !is_undefined(ended) && !(may_be_undone(channel, ended) && phi_lift_undone(channel));
+}
+
 // If this rank has given up, or was fenced, peers may post data that they have not copied.
 static const char *why_not_whole(struct ph_channel *channel)
 {
     const int ended = atomic_load_explicit(&channel->live.status, memory_order_acquire);
-    if (ended == PH_EABORTED || ended == PH_EFENCED || ended == PH_EMISMATCH)
+    if (is_undefined(ended))
         return "what its operations have moved is undefined";
-    // Without an end nobody has let a wait go, nor is the line another channel's.
-    const bool may_be = ended || atomic_load(&channel->live.undone) ||
-                        atomic_load(&channel->fixed.own.line->undone);
-    if (may_be && is_undone(channel))
+    if (may_be_undone(channel, ended) && is_undone(channel))
         return "a message that it waited for did not come, or what it had to copy or to tell was "
                "left out";
     if (may_have_read_else(channel))

@@ -220,7 +220,7 @@ static bool is_visited(const struct phi_peer *peer)
 static bool is_held(const struct phi_peer *peer)
 {
     for (const struct ph_channel *c = peer->channels.first; c != NULL; c = c->kept.next)
-        if (c->kept.handles > 0)
+        if (phi_channel_is_held(c))
             return true;
     return peer->channels.retired != NULL;
 }

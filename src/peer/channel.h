@@ -152,6 +152,7 @@ struct phi_channel_kept {
     struct ph_channel *next;
     struct ph_channel **link; // what points to it in the list of the peer's channels
     uint32_t handles;         // of the application
+    uint32_t notes;           // notifications given on it that are not sent (notify/note.h)
     uint32_t look;            // number of the look for room that has seen it
     uint64_t used;            // number of the exchange call that returned it last
     bool retired;             // it is in the list peer->channels.retired
@@ -175,6 +176,12 @@ struct ph_channel {
     struct phi_channel_live live;
     struct phi_channel_kept kept;
 };
+
+// phi_channel_is_held (with the lock) returns whether somebody still names the channel.
+static inline bool phi_channel_is_held(const struct ph_channel *channel)
+{
+    return channel->kept.handles > 0 || channel->kept.notes > 0;
+}
 
 // One call on one direction of a channel.
 struct phi_channel_call {

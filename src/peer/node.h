@@ -85,6 +85,9 @@ enum phi_node_type {
                             // receiver's, c: minus its result; bytes: why
     PHI_NODE_UNMAPPED = 23, // a: export id of the receiver's: the sender does not map it any more
 
+    // A notification, see notify/note.h. a: op id; bytes: the application's
+    PHI_NODE_NOTIFICATION = 50,
+
     // Messages about room for new channels; see rules/retire.h.
     PHI_NODE_RETIRE = 24,  // a: slot, b: next round, life of the slot << 32, c: line, or
                            // PHI_NO_LINE: the key; | PHI_RETIRE_SPENT
@@ -106,7 +109,7 @@ struct phi_node_message {
     uint8_t bytes[PHI_EXPORT_MAX];
 };
 #define PHI_NODE_MAGIC   0x4e4f4850u // "PHON"
-#define PHI_NODE_VERSION 2
+#define PHI_NODE_VERSION 3
 
 static inline bool phi_node_answered(unsigned type)
 {

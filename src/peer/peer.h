@@ -209,6 +209,12 @@ struct phi_peer_pulse {
     bool suspect;
 };
 
+// The notifications of this life, counted. Private to notify.
+struct phi_peer_notes {
+    uint64_t given;       // to it
+    uint64_t come, taken; // of it
+};
+
 struct phi_peer {
     struct phi_self *self;
     int rank;
@@ -231,6 +237,7 @@ struct phi_peer {
     struct phi_heard heard;
     struct phi_peer_end end;
     struct phi_peer_pulse pulse;
+    struct phi_peer_notes notes;
 };
 
 // phi_peer_connected returns whether messages reach the peer's service thread (until it ends).

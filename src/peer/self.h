@@ -142,6 +142,20 @@ struct phi_own_end {
     bool leaving;
 };
 
+// Notifications. Private to notify.
+struct phi_note;
+struct phi_note_list {
+    struct phi_note *first, *last;
+};
+struct phi_notes {
+    struct phi_note_list given; // not sent: their data is not there; in the order of the calls
+    struct phi_note_list come;  // not taken by the application
+    struct phi_note *spare;
+    int64_t since; // when one was given or sent last
+    int event;     // the descriptor of ph_notifications_fd and 1, or 0
+    int lost;      // a rank and 1 of whose there was no memory for one, or 0
+};
+
 struct phi_serving {
     struct phi_service *service;
     struct phi_events events;      // of the service thread
@@ -150,6 +164,7 @@ struct phi_serving {
     int64_t ticked;                // when the service thread last beat; 0: nobody is connected
     int64_t awake_since;           // ... and since when it has done so without a long gap
     _Atomic int64_t *silent_since; // by rank: when a SUSPECT last beat, or 0
+    struct phi_notes notes;
 };
 
 struct phi_trials {

@@ -88,7 +88,7 @@ void phi_channel_drop(struct ph_channel *channel)
     peer->channels.unbound -= channel->fixed.unbound;
     peer->channels.ending -= channel->kept.abort.code != 0 && !channel->kept.abort.over;
     channel->kept.key = NULL;
-    if (channel->kept.handles > 0)
+    if (phi_channel_is_held(channel))
         keep_retired(channel);
     else
         phi_channel_free(channel);

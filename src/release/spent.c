@@ -57,9 +57,12 @@ int phi_spent_tick(struct phi_peer *peer)
 
 // ---- handles
 
-// The last handle is gone.
+// The last handle, or notification, is gone.
 static void end(struct ph_channel *channel)
 {
+    if (phi_channel_is_held(channel))
+        return;
+    phi_lives_due(channel->peer);
     struct ph_channel **at = &channel->peer->channels.retired;
     if (!channel->kept.retired) {
         phi_spent_note(channel);
@@ -83,12 +86,23 @@ int phi_channel_close(struct ph_channel *channel)
                       (unsigned long long)channel->op_id, peer->rank);
     } else if (channel->kept.handles == 1 && atomic_load(&channel->live.uses.devices) != 0) {
         rc = phi_device_channel_busy(channel, "the last handle cannot be closed");
-    } else if (--channel->kept.handles == 0) {
+    } else {
+        channel->kept.handles--;
         end(channel);
-        phi_lives_due(peer);
     }
     pthread_mutex_unlock(&self->lock);
     return rc;
+}
+
+void phi_channel_hold(struct ph_channel *channel)
+{
+    channel->kept.notes++;
+}
+
+void phi_channel_let_go(struct ph_channel *channel)
+{
+    channel->kept.notes--;
+    end(channel);
 }
 
 void phi_revoke_channel(struct ph_channel *channel)

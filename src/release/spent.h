@@ -15,6 +15,10 @@ int phi_channel_close(struct ph_channel *channel);
 
 // All below with the lock.
 
+// phi_channel_hold keeps a channel for a notification until phi_channel_let_go.
+void phi_channel_hold(struct ph_channel *channel);
+void phi_channel_let_go(struct ph_channel *channel);
+
 // phi_spent_note takes a channel up that was revoked, or lost its last handle, if it is spent.
 void phi_spent_note(struct ph_channel *channel);
 

@@ -15,7 +15,7 @@
 
 bool phi_spent_is(const struct ph_channel *channel)
 {
-    return atomic_load(&channel->live.uses.revoked) != 0 && channel->kept.handles == 0 &&
+    return atomic_load(&channel->live.uses.revoked) != 0 && !phi_channel_is_held(channel) &&
            !channel->kept.retired;
 }
 

@@ -29,8 +29,8 @@ static void look_at_channel(struct ph_channel *channel, struct phi_retire_view *
     struct phi_executor *executor = channel->self->executor;
     struct phi_left left;
     executor->ops->left(executor, &channel->live.uses, &left);
-    const bool busy =
-        left.streams > 0 || atomic_load(&channel->live.inside) > 0 || !phi_staging_rests(channel);
+    const bool busy = left.streams > 0 || atomic_load(&channel->live.inside) > 0 ||
+                      channel->kept.notes > 0 || !phi_staging_rests(channel);
     // A handle of a released channel is only the right to ask for the channel's status, and to take
     // messages that came before.
     const bool of_use = atomic_load(&channel->live.uses.revoked) == 0 || is_due(channel);

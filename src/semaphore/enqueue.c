@@ -21,7 +21,14 @@ static CUresult enqueue_batch(struct phi_enqueue *q, const struct phi_piece *pie
         if (work->kind == PHI_STEP_COPY || work->kind == PHI_STEP_HOLD)
             continue; // of no bytes
         count++;
-        if (work->kind == PHI_STEP_WAIT)
+        if (work->kind == PHI_STEP_BEHIND)
+            // Pairs with the store of the other stream's number.
+            op->waitValue = (struct CUstreamMemOpWaitValueParams_st){
+                .operation = CU_STREAM_MEM_OP_WAIT_VALUE_64,
+                .address = work->word.device,
+                .value64 = work->span.message,
+                .flags = CU_STREAM_WAIT_VALUE_GEQ};
+        else if (work->kind == PHI_STEP_WAIT)
             // Pairs with the post of whose turn it is.
             op->waitValue = (struct CUstreamMemOpWaitValueParams_st){
                 .operation = CU_STREAM_MEM_OP_WAIT_VALUE_32,

@@ -112,7 +112,8 @@ struct phi_in_lane {
 // a WAIT, a POST or a BELL; `span` is what any other item copies. Copies that follow one another
 // have no order. HOLD has only `uses`. RELAY (host executor only) is the copy of two peers, one of
 // them over the net, with the HOLD that is the next item: the destination, or the route and offset,
-// here, and the source, or the route and offset, there.
+// here, and the source, or the route and offset, there. BEHIND waits for a mark: span.source, or
+// word.device, is its `done`, and span.message its number.
 struct phi_work {
     uint8_t kind; // enum phi_step_kind
     uint8_t call; // enum phi_call it belongs to (for counters and errors)
@@ -150,6 +151,24 @@ struct phi_left {
     uint64_t graph;           // the id of the capture of one of the graphs, or 0
 };
 
+// A place on a stream: its first `number` operations. They are done when *done says so. Numbers
+// only rise, also where a record or a queue passes to another stream: so what was marked on the one
+// before stays done. done is NULL where nothing was issued.
+struct phi_mark {
+    const _Atomic uint64_t *done;
+    uint64_t number;
+    uint32_t index; // of the record
+};
+
+// phi_mark_done: what the operations brought is there, too.
+static inline bool phi_mark_done(const struct phi_mark *mark)
+{
+    // Pairs with the release of who counts: the runner of a queue, or the device (semaphore/
+    // record.h, phi_record_done).
+    return mark->done == NULL ||
+           atomic_load_explicit(mark->done, memory_order_acquire) >= mark->number;
+}
+
 // How far a stream is: operations issued and done.
 struct phi_progress {
     uint64_t issued, done;
@@ -180,6 +199,13 @@ struct phi_self;
 // - progress tells how far the stream of record `index` is; false: there is none. note (may be
 //   NULL): its oldest wait that is not done, number 0 where there is none or the record is busy.
 //   Never blocks, makes no driver call.
+// - mark writes the place behind all that was issued on the stream so far. -ENOTSUP: it captures
+//   (reported); -EINVAL, PH_EDRIVER as of issue. Enqueues nothing, takes no lock.
+// - behind issues an operation that waits until a mark is done: nothing where it is, or is of the
+//   stream itself. -ENOTSUP: the stream captures, or the device cannot wait so (reported); else as
+//   issue.
+// - await waits until a mark is done, and runs the queue where there is one. -ETIMEDOUT names what
+//   the stream waits for; -EINTR: `untold` is set; PH_EDRIVER: the device runs nothing any more.
 // - busy is the same for everything of the executor; flush waits until not busy (-ETIMEDOUT names
 //   the oldest wait).
 // - close frees the executor; nothing may be in flight. NULL-safe.
@@ -195,6 +221,9 @@ struct phi_executor_ops {
     void (*left)(struct phi_executor *executor, struct phi_uses *uses, struct phi_left *left);
     bool (*progress)(struct phi_executor *executor, uint32_t index, struct phi_progress *progress,
                      struct phi_wait_note *note);
+    int (*mark)(struct phi_executor *executor, void *stream, struct phi_mark *mark);
+    int (*behind)(struct phi_executor *executor, void *stream, const struct phi_mark *mark);
+    int (*await)(struct phi_executor *executor, const struct phi_mark *mark, int64_t deadline);
     bool (*busy)(struct phi_executor *executor, char *why, size_t why_size);
     int (*flush)(struct phi_executor *executor, int64_t deadline);
     void (*close)(struct phi_executor *executor);

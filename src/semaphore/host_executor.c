@@ -171,6 +171,42 @@ static bool host_progress(struct phi_executor *executor, uint32_t index,
     return true;
 }
 
+static int host_mark(struct phi_executor *executor, void *stream, struct phi_mark *mark)
+{
+    struct phi_host_executor *host = host_of(executor);
+    const struct ph_queue *queue = find_queue(host, stream);
+    struct phi_progress progress;
+
+    if (!queue)
+        return phi_fail(host->params.report, -EINVAL, "%p is not a queue of this context", stream);
+    phi_queue_progress(queue, &progress);
+    *mark = (struct phi_mark){&queue->done, progress.issued, queue->index};
+    return 0;
+}
+
+static int host_behind(struct phi_executor *executor, void *stream, const struct phi_mark *mark)
+{
+    const struct phi_work work = {
+        .kind = PHI_STEP_BEHIND,
+        .call = PHI_CALL_BEHIND,
+        .peer = -1,
+        .span.source = (const void *)mark->done,
+        .span.message = mark->number,
+    };
+    struct phi_mark own = {0};
+    bool partial;
+    int rc = host_mark(executor, stream, &own);
+
+    if (rc || own.done == mark->done || phi_mark_done(mark))
+        return rc;
+    return host_issue(executor, stream, &work, 1, &partial);
+}
+
+static int host_await(struct phi_executor *executor, const struct phi_mark *mark, int64_t deadline)
+{
+    return phi_queue_wait(&host_of(executor)->queues[mark->index], mark->number, deadline);
+}
+
 static bool host_busy(struct phi_executor *executor, char *why, size_t why_size)
 {
     struct phi_host_executor *host = host_of(executor);
@@ -433,6 +469,9 @@ static const struct phi_executor_ops host_ops = {
     .drained = host_drained,
     .left = host_left,
     .progress = host_progress,
+    .mark = host_mark,
+    .behind = host_behind,
+    .await = host_await,
     .busy = host_busy,
     .flush = host_flush,
     .close = host_close,

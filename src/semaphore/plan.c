@@ -83,7 +83,7 @@ static void take_brace(struct phi_plan *plan, struct phi_piece *piece)
             continue;
         if (stands_alone(&plan->work[i]))
             break;
-        plan->waited = plan->waited || plan->work[i].kind == PHI_STEP_WAIT;
+        plan->waited = plan->waited || phi_step_waits(plan->work[i].kind);
         items++;
     }
     piece->count = i - piece->first;

@@ -117,6 +117,10 @@ const char *phi_program_name(unsigned call)
 {
     if (call == PHI_CALL_COPY)
         return "copy";
+    if (call == PHI_CALL_NOTIFY)
+        return "notify";
+    if (call == PHI_CALL_BEHIND)
+        return "wait for a request";
     return call < PHI_CALL_COUNT ? phi_programs[call].name : "work";
 }
 

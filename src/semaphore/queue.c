@@ -144,6 +144,14 @@ static void post(struct ph_queue *queue, const struct phi_work *work)
         atomic_store_explicit(work->word.host, work->word.value, memory_order_release);
 }
 
+// Pairs with the release of who runs the other queue: what its operations brought is there.
+static bool is_behind_done(const struct phi_work *work)
+{
+    const _Atomic uint64_t *done = work->span.source;
+
+    return atomic_load_explicit(done, memory_order_acquire) >= work->span.message;
+}
+
 static bool is_done(const struct ph_queue *queue, uint64_t target)
 {
     return atomic_load_explicit(&queue->done, memory_order_relaxed) >= target;
@@ -156,6 +164,8 @@ static bool run_item(struct ph_queue *queue, const struct phi_work *work,
 {
     if (!fn && work->kind == PHI_STEP_HOLD)
         return true;
+    if (!fn && work->kind == PHI_STEP_BEHIND)
+        return is_behind_done(work);
     if (!fn && work->kind == PHI_STEP_WAIT)
         return wait(queue, work);
     if (!fn && work->remote.route && work->kind != PHI_STEP_RELAY)
@@ -521,6 +531,11 @@ int phi_queue_late(struct ph_queue *queue)
                         work->kind == PHI_STEP_STAGE ? "taken nothing of" : "sent nothing for",
                         (unsigned long long)work->op_id, phi_program_name(work->call), seconds,
                         suspicion, operations);
+    if (!host && work->kind == PHI_STEP_BEHIND)
+        return phi_fail(report, -ETIMEDOUT,
+                        "the queue waits for a request of another one for %.3f s; %llu operations "
+                        "are left in it",
+                        seconds, operations);
     if (host || work->kind != PHI_STEP_WAIT)
         return phi_fail(report, -ETIMEDOUT, "a queue still runs; %llu operations are left in it",
                         operations);
@@ -541,7 +556,7 @@ static const struct phi_work *looked_for(const struct ph_queue *queue)
 
     if (is_empty(queue) || item->fn ||
         (item->work.kind != PHI_STEP_WAIT && item->work.kind != PHI_STEP_RELAY &&
-         !item->work.remote.route))
+         item->work.kind != PHI_STEP_BEHIND && !item->work.remote.route))
         return NULL;
     return &item->work;
 }
@@ -552,6 +567,8 @@ static bool is_over(struct ph_queue *queue, const struct phi_work *work)
         return true;
     if (!work)
         return false;
+    if (work->kind == PHI_STEP_BEHIND)
+        return is_behind_done(work);
     if (work->kind == PHI_STEP_RELAY) // unless it waits for what is before it
         return !phi_flight_oldest(queue) && phi_relay_look(queue, work, from_of(queue));
     if (!work->remote.route)

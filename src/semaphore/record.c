@@ -196,6 +196,18 @@ bool phi_record_progress(struct phi_records *records, uint32_t index, struct phi
     return true;
 }
 
+void phi_record_mark(const struct phi_records *records, int index, uint64_t key,
+                     struct phi_mark *mark)
+{
+    *mark = (struct phi_mark){.done = &records->done[index], .index = (uint32_t)index};
+    mark->number = atomic_load_explicit(&records->record[index].issued, memory_order_acquire);
+    // A record passes to another key only when it is drained, and its number rises after that. The
+    // acquire above pairs with the release of the new stream's number: if the number is its, the
+    // key is seen to be another one here.
+    if (key_of(records, index) != key)
+        mark->done = NULL;
+}
+
 uint64_t phi_records_in_flight(const struct phi_records *records, uint32_t *streams)
 {
     const int used = (int)atomic_load_explicit(&records->used, memory_order_acquire);

@@ -87,6 +87,10 @@ bool phi_records_oldest(struct phi_records *records, struct phi_wait_note *note)
 bool phi_record_progress(struct phi_records *records, uint32_t index, struct phi_progress *progress,
                          struct phi_wait_note *note);
 
+// phi_record_mark writes the place behind all that was issued with the key so far. Takes no lock.
+void phi_record_mark(const struct phi_records *records, int index, uint64_t key,
+                     struct phi_mark *mark);
+
 // phi_records_in_flight counts numbers issued and not done; *streams the records that have any.
 uint64_t phi_records_in_flight(const struct phi_records *records, uint32_t *streams);
 

@@ -40,6 +40,7 @@ struct phi_side {
     // Bytes of offers (exchange/fifo.h): put into the owner's FIFO, and taken from the peer's.
     _Alignas(128) _Atomic uint64_t posted;
     _Atomic uint64_t taken;
+    _Atomic uint64_t notified; // notifications of the peer that the owner's application has taken
 };
 
 #define PHI_FIFO_BYTES 65536u // of a side

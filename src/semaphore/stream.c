@@ -54,6 +54,9 @@ static int driver_failed(struct cuda_executor *x, const struct phi_enqueue *q)
     assert(work != NULL);
     if (phi_cuda_sticky(q->result))
         atomic_store_explicit(&x->dead, (uint32_t)q->result, memory_order_relaxed);
+    if (work->call == PHI_CALL_BEHIND)
+        return phi_cuda_result(x->params.report, x->to.driver, q->result,
+                               "a wait for a request on a stream");
     if (q->unreached != NULL)
         return phi_fail(x->params.report, -EINVAL,
                         "%s of operation %llu with rank %d: kernels of cuda:%d do not reach memory "
@@ -85,6 +88,11 @@ static int too_many(struct cuda_executor *x, const struct phi_enqueue *q)
 
 static int too_many_operations(struct cuda_executor *x, const struct phi_enqueue *q)
 {
+    if (q->work[0].kind == PHI_STEP_BEHIND)
+        return phi_refuse(x->params.report, -EAGAIN,
+                          "a stream cannot wait for a request: %u wait by memory operations "
+                          "already, and %u may",
+                          q->others.memory_operations, ZERO_SM_STREAMS);
     return phi_refuse(x->params.report, -EAGAIN,
                       "%s of operation %llu with rank %d, which has PH_ZERO_SM: %u streams wait by "
                       "memory operations already, and %u may",
@@ -103,8 +111,14 @@ static int decide(struct cuda_executor *x, struct phi_enqueue *q)
         if (phi_step_hops(q->work[i].kind))
             policy.wait = PHI_WAIT_KERNEL;
         engine = engine || q->work[i].engine;
-        zero_sm = zero_sm || (q->work[i].zero_sm && q->work[i].kind == PHI_STEP_WAIT);
+        zero_sm = zero_sm || (q->work[i].zero_sm && q->work[i].kind == PHI_STEP_WAIT) ||
+                  q->work[i].kind == PHI_STEP_BEHIND;
     }
+    if (q->work[0].kind == PHI_STEP_BEHIND && !policy.batches)
+        return phi_fail(x->params.report, -ENOTSUP,
+                        "a stream of cuda:%d cannot wait for a request: the device has no memory "
+                        "operations",
+                        x->to.info->ordinal);
     if (zero_sm && q->others.memory_operations >= ZERO_SM_STREAMS && !q->work[0].continues)
         return too_many_operations(x, q);
     if (zero_sm)
@@ -152,7 +166,9 @@ static void mark_waits(struct cuda_executor *x, struct phi_enqueue *q, struct ph
         while (!phi_step_waits(work->kind))
             work++;
         atomic_store_explicit(mark, q->number, memory_order_relaxed);
-        phi_record_note(records, index, q->number, work);
+        // The other stream has a note of what it waits for itself.
+        if (work->kind != PHI_STEP_BEHIND)
+            phi_record_note(records, index, q->number, work);
     }
 }
 
@@ -296,26 +312,32 @@ static uint64_t stream_key(const struct cuda_executor *x, CUstream stream)
     return handle_key(stream); // a driver before 12.0
 }
 
+// look_at_stream finds out whether a stream captures. -EINVAL (reported): it is none of this
+// device's. Else *result says whether the driver could tell.
+static int look_at_stream(struct cuda_executor *x, CUstream stream, bool *captures,
+                          CUresult *result)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    *result = x->to.driver->cuStreamIsCapturing(stream, &status);
+    if (*result == CUDA_ERROR_INVALID_HANDLE || *result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+        return phi_fail(x->params.report, -EINVAL, "%p is not a stream of cuda:%d", (void *)stream,
+                        x->to.info->ordinal);
+    if (*result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
+        *result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    *captures = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return 0;
+}
+
 static int issue_entered(struct cuda_executor *x, struct phi_enqueue *q, bool *partial)
 {
-    CUstreamCaptureStatus status;
-    CUresult result = x->to.driver->cuStreamIsCapturing(q->stream, &status);
-    if (result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
-        return phi_fail(x->params.report, -EINVAL, "%p is not a stream of cuda:%d",
-                        (void *)q->stream, x->to.info->ordinal);
-    if (result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
-        result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    if (result != CUDA_SUCCESS) {
-        q->result = result;
-        return driver_failed(x, q);
-    }
-    q->captured = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    if (!phi_enqueue_reaches(q))
+    const int rc = look_at_stream(x, q->stream, &q->captured, &q->result);
+    if (rc)
+        return rc;
+    if (q->result != CUDA_SUCCESS || !phi_enqueue_reaches(q))
         return driver_failed(x, q);
     // Within one capture the handle names the branch.
-    return status == CU_STREAM_CAPTURE_STATUS_ACTIVE
-               ? issue_captured(x, q, (uintptr_t)q->stream, partial)
-               : issue_eager(x, q, stream_key(x, q->stream), partial);
+    return q->captured ? issue_captured(x, q, (uintptr_t)q->stream, partial)
+                       : issue_eager(x, q, stream_key(x, q->stream), partial);
 }
 
 static uint32_t count_waits(const struct phi_work *work, size_t n)
@@ -326,6 +348,26 @@ static uint32_t count_waits(const struct phi_work *work, size_t n)
     return waits;
 }
 
+// push_context makes the device's context the thread's, until pop_context. Not phi_device_enter:
+// nothing of what follows can disturb a capture, so the thread's capture mode stays.
+static CUresult push_context(const struct cuda_executor *x, bool *pushed)
+{
+    CUcontext current = NULL;
+    CUresult result = x->to.driver->cuCtxGetCurrent(&current);
+    *pushed = result == CUDA_SUCCESS && current != phi_device_context(x->to.device);
+    if (*pushed)
+        result = x->to.driver->cuCtxPushCurrent_v2(phi_device_context(x->to.device));
+    *pushed = *pushed && result == CUDA_SUCCESS;
+    return result;
+}
+
+static void pop_context(const struct cuda_executor *x, bool pushed)
+{
+    CUcontext popped;
+    if (pushed)
+        x->to.driver->cuCtxPopCurrent_v2(&popped);
+}
+
 static int stream_issue(struct phi_executor *base, void *stream, const struct phi_work *work,
                         size_t n, bool *partial)
 {
@@ -333,19 +375,64 @@ static int stream_issue(struct phi_executor *base, void *stream, const struct ph
     assert(work != NULL && n > 0);
     struct phi_enqueue q = {
         .to = &x->to, .stream = stream, .work = work, .n = n, .waits = count_waits(work, n)};
-    CUcontext current = NULL, popped;
+    bool pushed;
     *partial = false;
-    // Not phi_device_enter: nothing here can disturb a capture, so the thread's capture mode stays.
-    q.result = x->to.driver->cuCtxGetCurrent(&current);
-    const bool push = current != phi_device_context(x->to.device);
-    if (q.result == CUDA_SUCCESS && push)
-        q.result = x->to.driver->cuCtxPushCurrent_v2(phi_device_context(x->to.device));
+    q.result = push_context(x, &pushed);
     if (q.result != CUDA_SUCCESS)
         return driver_failed(x, &q);
     int rc = issue_entered(x, &q, partial);
-    if (push)
-        x->to.driver->cuCtxPopCurrent_v2(&popped);
+    pop_context(x, pushed);
     return rc;
+}
+
+static int mark_entered(struct cuda_executor *x, CUstream stream, struct phi_mark *mark)
+{
+    CUresult result;
+    bool captures;
+    int rc = look_at_stream(x, stream, &captures, &result);
+    if (rc)
+        return rc;
+    if (result != CUDA_SUCCESS)
+        return phi_cuda_result(x->params.report, x->to.driver, result, "a stream");
+    if (captures)
+        return phi_fail(x->params.report, -ENOTSUP,
+                        "the stream captures: what a graph will do has no place on it yet");
+    const uint64_t key = stream_key(x, stream);
+    const int index = phi_record_find(&x->records, key);
+    *mark = (struct phi_mark){0};
+    if (index >= 0)
+        phi_record_mark(&x->records, index, key, mark);
+    return 0;
+}
+
+static int stream_mark(struct phi_executor *base, void *stream, struct phi_mark *mark)
+{
+    struct cuda_executor *x = executor_of(base);
+    bool pushed;
+    const CUresult result = push_context(x, &pushed);
+    if (result != CUDA_SUCCESS)
+        return phi_cuda_result(x->params.report, x->to.driver, result, "a stream");
+    const int rc = mark_entered(x, stream, mark);
+    pop_context(x, pushed);
+    return rc;
+}
+
+static int stream_behind(struct phi_executor *base, void *stream, const struct phi_mark *mark)
+{
+    struct cuda_executor *x = executor_of(base);
+    const struct phi_work work = {
+        .kind = PHI_STEP_BEHIND,
+        .call = PHI_CALL_BEHIND,
+        .peer = -1,
+        .word.device = x->done_device + mark->index * sizeof(uint64_t),
+        .span.message = mark->number,
+    };
+    struct phi_mark own = {0};
+    bool partial;
+    int rc = stream_mark(base, stream, &own);
+    if (rc || phi_mark_done(mark) || own.done == mark->done)
+        return rc;
+    return stream_issue(base, stream, &work, 1, &partial);
 }
 
 static bool is_dead(const struct cuda_executor *x)
@@ -462,6 +549,46 @@ static int stream_flush(struct phi_executor *base, int64_t deadline)
     return 0;
 }
 
+static int await_late(struct cuda_executor *x, const struct phi_mark *mark)
+{
+    struct phi_progress progress;
+    struct phi_wait_note note;
+    char suspicion[80];
+    phi_record_progress(&x->records, mark->index, &progress, &note);
+    if (note.number == 0 || note.number > mark->number)
+        return phi_fail(x->params.report, -ETIMEDOUT,
+                        "%llu operations before the request are not done on a stream of cuda:%d",
+                        (unsigned long long)(mark->number - progress.done), x->to.info->ordinal);
+    phi_executor_suspicion(&x->base, note.peer, suspicion, sizeof suspicion);
+    return phi_fail(x->params.report, -ETIMEDOUT,
+                    "rank %d has not written the word '%s' of operation %llu (%s)%s; a stream of "
+                    "cuda:%d has %llu operations before the request",
+                    note.peer, phi_program_awaits(note.call), (unsigned long long)note.op_id,
+                    phi_program_name(note.call), suspicion, x->to.info->ordinal,
+                    (unsigned long long)(mark->number - progress.done));
+}
+
+static int stream_await(struct phi_executor *base, const struct phi_mark *mark, int64_t deadline)
+{
+    struct cuda_executor *x = executor_of(base);
+    const int64_t spin = phi_now() + x->params.config->spin_us * 1000;
+    while (!phi_mark_done(mark)) {
+        const int64_t now = phi_now();
+        if (is_dead(x))
+            return phi_cuda_result(x->params.report, x->to.driver, (CUresult)atomic_load(&x->dead),
+                                   "a request");
+        if (now >= deadline)
+            return await_late(x, mark);
+        if (phi_executor_untold(base))
+            return -EINTR;
+        if (now < spin)
+            phi_pause();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    }
+    return 0;
+}
+
 // Graphs that may be launched do not count: nobody sees whether they run.
 static bool is_quiet(void *opaque)
 {
@@ -518,6 +645,9 @@ static const struct phi_executor_ops stream_ops = {
     .drained = stream_drained,
     .left = stream_left,
     .progress = stream_progress,
+    .mark = stream_mark,
+    .behind = stream_behind,
+    .await = stream_await,
     .busy = stream_busy,
     .flush = stream_flush,
     .close = stream_close,

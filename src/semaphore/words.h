@@ -119,7 +119,7 @@ static inline int phi_step_bells(unsigned kind)
 // phi_step_waits returns whether a stream may wait at the step.
 static inline int phi_step_waits(unsigned kind)
 {
-    return kind == PHI_STEP_WAIT ||
+    return kind == PHI_STEP_WAIT || kind == PHI_STEP_BEHIND ||
            (phi_step_hops(kind) && kind != PHI_STEP_GO && kind != PHI_STEP_HELP);
 }
 
@@ -154,6 +154,8 @@ enum phi_call {
     PHI_CALL_WAIT,
     PHI_CALL_COUNT,
     PHI_CALL_COPY = PHI_CALL_COUNT, // ph_copy: on two channels, so it is no program of a direction
+    PHI_CALL_NOTIFY,                // ph_notify: it moves nothing
+    PHI_CALL_BEHIND,                // ph_request_wait_on
 };
 
 #define PHI_STEPS_MAX 3

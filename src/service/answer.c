@@ -14,6 +14,7 @@
 #include "exchange/roles.h"
 #include "meeting/trial.h"
 #include "meeting/contact.h"
+#include "notify/note.h"
 #include "peer/exports.h"
 #include "peer/keys.h"
 #include "peer/node.h"
@@ -182,6 +183,8 @@ static int answer_locked(struct phi_self *self, const struct phi_node_message *r
     case PHI_NODE_NOTIFY:
         phi_peer_look(peer);
         return 0;
+    case PHI_NODE_NOTIFICATION:
+        return phi_notes_file(peer, request);
     case PHI_NODE_REVOKE:
         return phi_revoke_file(peer, request);
     case PHI_NODE_REVOKED:

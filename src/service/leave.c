@@ -8,6 +8,7 @@
 #include "ending/untold.h"
 #include "exchange/inbox.h"
 #include "meeting/opener.h"
+#include "notify/note.h"
 #include "peer/channel.h"
 #include "peer/message.h"
 #include "peer/node.h"
@@ -103,6 +104,8 @@ static int wait_for_drain(struct phi_self *self, int64_t deadline)
 static int finish(struct phi_self *self, int64_t deadline)
 {
     int rc = self->executor->ops->flush(self->executor, deadline);
+    if (rc == 0)
+        rc = phi_notes_finish(self, deadline);
     if (rc)
         return rc;
     pthread_mutex_lock(&self->lock);

@@ -11,6 +11,7 @@
 #include "meeting/trial.h"
 #include "meeting/lives.h"
 #include "meeting/opener.h"
+#include "notify/note.h"
 #include "peer/exports.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
@@ -201,6 +202,7 @@ void phi_self_close(struct phi_self *self, int64_t deadline)
     if (self->serving.pidfd >= 0)
         close(self->serving.pidfd);
     phi_releases_free(self);
+    phi_notes_free(self);
     free(self->exports.live);
     if (self->inbox.is_late)
         phi_mailbox_message_free(&self->inbox.late);

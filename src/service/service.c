@@ -2,7 +2,9 @@
 #include "service/service.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +25,7 @@
 #include "ending/untold.h"
 #include "meeting/hello.h"
 #include "meeting/lives.h"
+#include "notify/note.h"
 #include "peer/message.h"
 #include "peer/node.h"
 #include "peer/peer.h"
@@ -182,6 +185,36 @@ static void serve_links(struct phi_service *service)
             ;
 }
 
+// With the lock. Takes the notifications that are left in a connection which is about to be closed.
+// Of a peer that writes without end, no more than it may have given.
+static void take_notes(const struct connection *connection, struct phi_peer *peer)
+{
+    struct phi_node_message message;
+    for (int i = 0; i < 4 * PH_NOTIFICATIONS_MAX; i++) {
+        int received = -1;
+        if (phi_node_receive(connection->fd, &message, &received))
+            return;
+        if (received >= 0)
+            close(received);
+        if (message.type == PHI_NODE_NOTIFICATION && message.rank == peer->rank &&
+            message.from == peer->incarnation && message.to == peer->self->incarnation)
+            phi_notes_file(peer, &message);
+    }
+}
+
+static void take_last_notes(struct phi_service *service, uint32_t index)
+{
+    struct phi_self *self = service->self;
+    const struct connection *connection = &service->connections[index];
+    if (connection->asker.rank < 0)
+        return;
+    pthread_mutex_lock(&self->lock);
+    struct phi_peer *peer = self->table[connection->asker.rank];
+    if (peer->incarnation == connection->asker.incarnation)
+        take_notes(connection, peer);
+    pthread_mutex_unlock(&self->lock);
+}
+
 // The peer's end closes too, and both know that they have lost each other. One that closed first is
 // none of our trouble.
 static void lose(struct phi_service *service, uint32_t index, const char *what, int rc)
@@ -193,6 +226,7 @@ static void lose(struct phi_service *service, uint32_t index, const char *what, 
     if (rc != -ECONNRESET)
         phi_log(service->self->report, PH_LOG_WARN, "the connection of %s is given up: its %s: %s",
                 whose, what, ph_strerror(rc));
+    take_last_notes(service, index);
     close_connection(service, index);
 }
 
@@ -267,8 +301,10 @@ static void end_of_peer(struct phi_service *service, enum phi_source source, str
     for (uint32_t i = 0; i < service->connections_count; i++) {
         const struct connection *connection = &service->connections[i];
         if (connection->fd >= 0 && connection->asker.rank == peer->rank &&
-            connection->asker.incarnation == peer->incarnation)
+            connection->asker.incarnation == peer->incarnation) {
+            take_notes(connection, peer);
             close_connection(service, i);
+        }
     }
     // The pidfd tells the end of a process: then its descriptors, and so its GPU work, are gone.
     // Without a pidfd (another PID namespace) the end of the connection stands for the end of the
@@ -339,6 +375,20 @@ static void handle(struct phi_service *service, uint64_t data)
     }
 }
 
+// Sleeps for at most so many ms, and ns where that is not negative, or until there are events.
+static int sleep_for_events(int epoll, struct epoll_event *events, int most, int timeout,
+                            int64_t nap)
+{
+    if (nap < 0 || (timeout >= 0 && nap >= timeout * PHI_MS))
+        return epoll_wait(epoll, events, most, timeout);
+    struct pollfd any = {.fd = epoll, .events = POLLIN};
+    if (nap == 0)
+        sched_yield(); // what is looked for may need this core
+    else
+        ppoll(&any, 1, &(struct timespec){.tv_nsec = nap}, NULL);
+    return epoll_wait(epoll, events, most, 0);
+}
+
 static void *refresh_store(void *opaque)
 {
     const struct phi_service *service = opaque;
@@ -376,7 +426,8 @@ static void *run(void *opaque)
         int timeout = phi_remaining_ms(beat < refresh ? beat : refresh);
         int soon = phi_soon(phi_release_tick(self), phi_lives_tick(self));
         timeout = release_broken(self) ? 1 : soon >= 0 && soon < timeout ? soon : timeout;
-        int n = epoll_wait(service->self->serving.events.epoll, events, 16, timeout);
+        int n =
+            sleep_for_events(self->serving.events.epoll, events, 16, timeout, phi_notes_tick(self));
         for (int i = 0; i < n; i++)
             handle(service, events[i].data.u64);
         if (beat == PHI_FOREVER || phi_now() >= beat) {

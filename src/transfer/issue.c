@@ -497,6 +497,14 @@ static void count_flags(const struct phi_channel_call *call)
         phi_flags_count(call->channel, call->outgoing, &call->program->steps[i]);
 }
 
+int phi_issue_nothing(struct ph_channel *channel, void *stream)
+{
+    struct phi_executor *executor = channel->self->executor;
+    const struct phi_work work = phi_channel_work(channel, PHI_STEP_HOLD, PHI_CALL_NOTIFY);
+    bool partial;
+    return executor->ops->issue(executor, stream, &work, 1, &partial);
+}
+
 void phi_channel_reads(struct ph_channel *channel)
 {
     if (!channel->fixed.by_net) // else a peer that gives its buffer up ends the copy

@@ -51,6 +51,10 @@ bool phi_call_is_long(const struct phi_channel_call *call);
 bool phi_call_fills(const struct phi_channel_call *call);
 bool phi_call_empties(const struct phi_channel_call *call);
 
+// phi_issue_nothing enqueues an operation that moves nothing: its number comes behind all that
+// stands before it on the stream, of others, too.
+int phi_issue_nothing(struct ph_channel *channel, void *stream);
+
 // phi_channel_reads counts a copy from the peer's buffer, behind its issue.
 void phi_channel_reads(struct ph_channel *channel);
 

@@ -517,7 +517,7 @@ RANK_FUNCTION(refused)
     CHECK_OK(ph_group(nullptr, 0, stream));
     ph_group_op bad[] = {
         good, {PH_GROUP_PUT, nullptr, 0, 0, 0}, {ph_group_kind(0), both, 0, 0, 0}, good};
-    const int no_kind = 8;
+    const int no_kind = 99;
     memcpy(&bad[3].kind, &no_kind, sizeof no_kind);
     for (int i = 1; i < 4; i++) {
         std::swap(bad[1], bad[i]);

@@ -537,8 +537,11 @@ RANK_FUNCTION(lists_over_ranges)
             at = 0;
             for (const ph_range &range : ranges) {
                 rank.device->read(bytes.data(), range.base, range.size);
-                CHECK(std::equal(bytes.begin(), bytes.begin() + static_cast<long>(range.size),
-                                 wanted.begin() + static_cast<long>(at)));
+                for (uint64_t i = 0; i < range.size; i++)
+                    if (bytes[i] != wanted[at + i])
+                        rank_failed(__FILE__, __LINE__,
+                                    "byte " + std::to_string(at + i) + " of all ranges, pages " +
+                                        std::to_string(shift) + " bytes behind");
                 at += range.size;
             }
         }

@@ -15,6 +15,7 @@
 #include "peer/node.h"
 #include "peer/side.h"
 #include "peer/wake.h"
+#include "notify/note.h"
 #include "release/release.h"
 #include "semaphore/flags.h"
 
@@ -233,6 +234,7 @@ static void free_exports(struct phi_self *self)
         phi_export_free(e);
     }
     phi_releases_free(self);
+    phi_notes_free(self);
     free(self->exports.live);
     self->exports.live = NULL;
     self->exports.count = self->exports.room = self->exports.ids = 0;

@@ -72,6 +72,11 @@ static void run_messages(struct phi_service *service, struct pair *pair, struct 
         serve(service, 0);
         read_answers(ends[1]);
     }
+    struct ph_notification notes[4];
+    size_t count;
+    HOLD(phi_notes_read(&pair->self, notes, 4, &count) == 0);
+    for (size_t i = 0; i < count; i++)
+        HOLD(notes[i].size <= PH_NOTIFICATION_SIZE && notes[i].peer == pair->peer->rank);
     release_broken(&pair->self);
     if (service->connections[0].fd >= 0)
         close_connection(service, 0);

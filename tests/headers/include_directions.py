@@ -14,14 +14,15 @@ import sys
 import tempfile
 
 ALLOWED = {
-    'api': ['service', 'exchange', 'meeting', 'release', 'transfer', 'ending', 'lane', 'peer', 'transport', 'semaphore', 'memory',
+    'api': ['service', 'exchange', 'meeting', 'notify', 'release', 'transfer', 'ending', 'lane', 'peer', 'transport', 'semaphore', 'memory',
             'cuda', 'base'],
-    'service': ['exchange', 'meeting', 'release', 'ending', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology',
+    'service': ['exchange', 'meeting', 'notify', 'release', 'ending', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology',
                 'store', 'net', 'base'],
     'exchange': ['meeting', 'release', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology',
                  'store', 'net', 'cuda', 'base'],
     'meeting': ['release', 'ending', 'lane', 'peer', 'rules', 'transport', 'semaphore', 'memory', 'topology', 'store', 'net',
                 'base'],
+    'notify': ['release', 'ending', 'lane', 'peer', 'semaphore', 'net', 'base'],
     'release': ['ending', 'lane', 'peer', 'rules', 'semaphore', 'memory', 'store', 'net', 'base'],
     'transfer': ['lane', 'peer', 'semaphore', 'net', 'base'],
     'ending': ['lane', 'peer', 'semaphore', 'topology', 'store', 'net', 'base'],
