@@ -10,6 +10,7 @@
 #include <peerhop/log.h>
 #include <peerhop/memory.h>
 #include <peerhop/queue.h>
+#include <peerhop/region.h>
 #include <peerhop/release.h>
 #include <peerhop/store.h>
 #include <peerhop/transfer.h>

@@ -303,8 +303,8 @@ static void await_abandoned(struct phi_self *self, const struct ph_operation *op
         phi_self_follow(self, deadline);
 }
 
-int phi_exchange_start(struct phi_self *self, const struct ph_operation *ops, size_t n,
-                       struct ph_exchange_request **out)
+static int start(struct phi_self *self, const struct ph_operation *ops, size_t n, bool serves,
+                 struct ph_exchange_request **out)
 {
     pthread_mutex_lock(&self->lock);
     struct ph_exchange_request *request = NULL;
@@ -312,7 +312,8 @@ int phi_exchange_start(struct phi_self *self, const struct ph_operation *ops, si
     int rc = check_life(self);
     if (rc)
         goto unlock;
-    note_thread(self);
+    if (!serves) // no application waits there, so there is no circle
+        note_thread(self);
     renew_peers(self, ops, n);
     // Behind that, as a new life of a peer needs new ones; and nothing behind it gives up the lock.
     rc = phi_request_bounces(self, ops, n);
@@ -342,6 +343,18 @@ unlock:
     note_fence(self, rc);
     pthread_mutex_unlock(&self->lock);
     return rc;
+}
+
+int phi_exchange_start(struct phi_self *self, const struct ph_operation *ops, size_t n,
+                       struct ph_exchange_request **out)
+{
+    return start(self, ops, n, false, out);
+}
+
+int phi_exchange_serve(struct phi_self *self, const struct ph_operation *op,
+                       struct ph_exchange_request **out)
+{
+    return start(self, op, 1, true, out);
 }
 
 // The word of the segment that an operation waits for; NULL: it waits for something else.
@@ -603,6 +616,23 @@ static void conclude(struct ph_exchange_request *request, int rc, struct ph_chan
     drop_request(request);
 }
 
+static int end(struct ph_exchange_request *request, int rc, struct ph_channel **channels,
+               int64_t deadline)
+{
+    struct phi_self *self = request->self;
+    if (rc) {
+        rc = report_open(request, rc);
+        phi_request_give_up(request, deadline);
+    }
+    // A peer may have come in the very last moment: then all is well after all.
+    rc = request->failed ? phi_request_tell(request, rc) : 0;
+    note_fence(self, rc);
+    conclude(request, rc, channels);
+    phi_self_awake(self);
+    phi_self_changed(self); // another thread that waits may now receive
+    return rc;
+}
+
 static int abandon(struct ph_exchange_request *request)
 {
     struct phi_self *self = request->self;
@@ -634,17 +664,31 @@ int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel *
     }
     request->busy = true;
     int rc = carry(request, deadline);
-    if (rc) {
-        rc = report_open(request, rc);
-        phi_request_give_up(request, deadline);
-    }
-    // A peer may have come in the very last moment: then all is well after all.
-    rc = request->failed ? phi_request_tell(request, rc) : 0;
-    note_fence(self, rc);
     self->exchanges.waiting = NULL;
-    conclude(request, rc, channels);
-    phi_self_awake(self);
-    phi_self_changed(self); // another thread that waits may now receive
+    rc = end(request, rc, channels, deadline);
     pthread_mutex_unlock(&self->lock);
     return rc;
+}
+
+int phi_exchange_poll(struct ph_exchange_request *request, struct ph_channel **channel,
+                      int64_t deadline)
+{
+    struct phi_self *self = request->self;
+    if (request->busy)
+        return -EAGAIN; // a thread of the application helps
+    request->busy = true;
+    request->wrong = (struct phi_wrong){0};
+    const int64_t soon = phi_deadline(HELP_MS);
+    int rc = 0;
+    struct progress p = advance(request);
+    if (p.open > 0 && (rc = check_life(self)) == 0) {
+        if (work(request, &p, soon < deadline ? soon : deadline, &rc))
+            p = advance(request);
+        if (rc == 0 && p.open > 0 && phi_now() < deadline) {
+            request->busy = false;
+            return -EAGAIN;
+        }
+        rc = rc || p.open == 0 ? rc : -ETIMEDOUT;
+    }
+    return end(request, rc, channel, deadline);
 }

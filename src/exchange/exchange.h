@@ -22,6 +22,18 @@ int phi_exchange_start(struct phi_self *self, const struct ph_operation *ops, si
 int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel **channels,
                         int64_t deadline);
 
+// phi_exchange_serve is phi_exchange_start of one operation that this rank's application does not
+// know of: no other rank's wait for the application is found out by it. It is carried by
+// phi_exchange_poll.
+int phi_exchange_serve(struct phi_self *self, const struct ph_operation *op,
+                       struct ph_exchange_request **request);
+
+// phi_exchange_poll (with the lock, given up in between) carries such an exchange on, and waits for
+// no peer's application. -EAGAIN: it is not over; call again when something has changed. Else it
+// is over, as after phi_exchange_finish: so it is at the deadline.
+int phi_exchange_poll(struct ph_exchange_request *request, struct ph_channel **channel,
+                      int64_t deadline);
+
 // phi_exchange_peers is whose request it is.
 struct phi_self *phi_exchange_peers(const struct ph_exchange_request *request);
 

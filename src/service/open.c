@@ -16,6 +16,7 @@
 #include "peer/peer.h"
 #include "peer/self.h"
 #include "release/release.h"
+#include "service/regions.h"
 #include "service/service.h"
 #include "transport/bounce.h"
 
@@ -161,6 +162,7 @@ void phi_self_close(struct phi_self *self, int64_t deadline)
 {
     if (self == NULL)
         return;
+    phi_regions_stop(self); // its thread wakes the service thread
     phi_service_close(self->serving.service);
     phi_attempt_stop(self);
     for (int rank = 0; self->table != NULL && rank < self->ranks; rank++)
