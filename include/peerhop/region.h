@@ -11,6 +11,9 @@
 // may attach any number of times, until the region is closed or its memory is released. They hold a
 // secret of 128 bits. docs/security.md says what forged and old ones get.
 //
+// The owner hears nothing of an attach that succeeds. One that fails is a warning in its log, and
+// may be the sentence of its ph_context_error.
+//
 // What is not there so far:
 // - Ranks of other jobs, and of the numbers that a job does not have, cannot attach.
 // - A rank that reaches the owner over the net from another node, or whose node does not show it
@@ -87,7 +90,8 @@ PH_API int ph_region_close(struct ph_region **region);
 // - PH_ENOPATH: the owner's socket cannot be reached, and the two have not met.
 // - -EPERM: the owner's process is of another user.
 // - -EBUSY: too many ranks attach at once.
-// - -ETIMEDOUT: the owner did not answer, or not to the end.
+// - -ETIMEDOUT: the owner did not answer, or not to the end: also where it closed the region in the
+//   middle of the attach.
 // Since 0.1.
 PH_API int ph_region_attach(struct ph_context *context, const void *bytes, size_t bytes_size,
                             void *buffer, size_t size, int64_t deadline_ms,

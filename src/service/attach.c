@@ -203,8 +203,8 @@ int phi_attach_ask(struct phi_self *self, const struct phi_region_bytes *region,
     memcpy(request.bytes, region->key.secret, sizeof region->key.secret);
     const int64_t soon = phi_deadline(ASK_MS);
     int rc = ask(self, region, &request, &answer, soon < deadline ? soon : deadline);
-    if (rc > 0 || (rc == 0 && (answer.b < PH_REGION_READ ||
-                               answer.b > (PH_REGION_READ | PH_REGION_WRITE))))
+    if (rc > 0 ||
+        (rc == 0 && (answer.b < PH_REGION_READ || answer.b > (PH_REGION_READ | PH_REGION_WRITE))))
         rc = -EBADMSG;
     if (rc)
         return fail(self, region, rc);

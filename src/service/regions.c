@@ -41,9 +41,10 @@ struct attach {
     struct attach *next;
     uint64_t region; // its number
     int rank;
-    bool again; // it came once more, while the exchange is under way: for the next one
+    bool begun; // the exchange may have met the other rank's
+    bool again; // it came once more since: for the next one
     int64_t deadline;
-    struct ph_exchange_request *request; // NULL: not begun
+    struct ph_exchange_request *request; // once it is begun
 };
 
 // With the lock of the rank.
@@ -102,7 +103,11 @@ static bool carry(struct phi_regions *regions, struct attach *attach)
 {
     struct phi_self *self = regions->self;
     struct ph_channel *channel = NULL;
-    int rc = attach->request == NULL ? begin(regions, attach) : 0;
+    int rc = 0;
+    if (!attach->begun) {
+        attach->begun = true; // before the lock is given up
+        rc = begin(regions, attach);
+    }
     if (rc == 0) {
         rc = phi_exchange_poll(attach->request, &channel, attach->deadline);
         if (rc == -EAGAIN)
@@ -131,7 +136,7 @@ static void carry_all(struct phi_regions *regions)
             continue;
         }
         if (attach->again) {
-            attach->again = false;
+            attach->begun = attach->again = false;
             continue;
         }
         for (at = &regions->attaches; *at != attach;)
@@ -204,8 +209,7 @@ int phi_regions_export(struct phi_self *self, void *buffer, size_t size, uint32_
     uint64_t offset;
     if (region == NULL)
         return phi_fail(self->report, -ENOMEM, "out of memory for a region");
-    *region =
-        (struct ph_region){.self = self, .buffer = buffer, .size = size, .access = access};
+    *region = (struct ph_region){.self = self, .buffer = buffer, .size = size, .access = access};
     phi_random(&region->key, sizeof region->key);
     int rc = phi_memory_describe(self->memory, buffer, size, &region->allocation, &offset);
     pthread_mutex_lock(&self->lock);
@@ -297,7 +301,7 @@ static int add(struct phi_regions *regions, uint64_t region, int rank, uint64_t 
     while (attach != NULL && (attach->region != region || attach->rank != rank))
         attach = attach->next;
     if (attach != NULL) {
-        attach->again = attach->request != NULL;
+        attach->again = attach->begun;
         attach->deadline = deadline > attach->deadline ? deadline : attach->deadline;
     } else {
         if (regions->attaches_count == ATTACHES_MAX)

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // One-sided regions: who attaches by the bytes of an export, while the owner's application sleeps,
 // and what becomes of it when the region is closed, released, or its owner ends.
+#include <algorithm>
 #include <csignal>
 #include <cstddef>
+#include <thread>
 
 #include <unistd.h>
 
@@ -176,8 +178,8 @@ RANK_FUNCTION(is_written_to)
     rank.open();
     const bool both = rank.argument == "both";
     if (rank.rank == 0) {
-        const Owner owner = export_to_all(
-            rank, both ? PH_REGION_READ | PH_REGION_WRITE : uint32_t{PH_REGION_WRITE});
+        const Owner owner = export_to_all(rank, both ? PH_REGION_READ | PH_REGION_WRITE
+                                                     : uint32_t{PH_REGION_WRITE});
         sleep_until_woken(rank);
         rank.verify(owner.memory, size, 3, "what was put");
         return;
@@ -205,6 +207,93 @@ TEST_P(OneSided, IsWrittenToWhereTheExportSaysSo)
         job.signal(0, SIGUSR1);
         EXPECT_EQ(job.wait(), "");
     }
+}
+
+// Each rank is owner and attaches, in threads, while its application exchanges besides.
+RANK_FUNCTION(attaches_all)
+{
+    rank.open();
+    char *memory = static_cast<char *>(rank.device->alloc(size * 8));
+    rank.device->fill(memory, size, 7);
+    unsigned char exported[PH_REGION_BYTES];
+    ph_region *region = nullptr;
+    CHECK_OK(ph_region_export(rank.context, memory, size, PH_REGION_READ, exported, &region));
+    memcpy(rank.shared->text[rank.rank], exported, sizeof exported);
+    rank.barrier();
+    std::vector<std::thread> threads;
+    std::vector<ph_channel *> channels(static_cast<size_t>(rank.ranks), nullptr);
+    for (int peer = 0; peer < rank.ranks; peer++)
+        if (peer != rank.rank)
+            threads.emplace_back([&, peer] {
+                for (int i = 0; i < 10; i++)
+                    CHECK_OK(ph_region_attach(
+                        rank.context, rank.shared->text[peer], PH_REGION_BYTES,
+                        memory + size * static_cast<size_t>(peer + 1), size,
+                        patience(20000).count(), &channels[static_cast<size_t>(peer)]));
+            });
+    for (int peer = 0; peer < rank.ranks; peer++)
+        if (peer != rank.rank)
+            rank.channel(peer, 1, PH_ROLE_BOTH, memory + size * 7, size);
+    for (std::thread &thread : threads)
+        thread.join();
+    for (int peer = 0; peer < rank.ranks; peer++)
+        if (peer != rank.rank)
+            pull(rank, channels[static_cast<size_t>(peer)],
+                 memory + size * static_cast<size_t>(peer + 1));
+    rank.barrier();
+    rank.close();
+}
+
+TEST_P(OneSided, EachAttachesEachAtOnce)
+{
+    Job job(GetParam(), 4);
+    EXPECT_EQ(job.run("attaches_all"), "");
+}
+
+// The bar: 2 ms for 1 GiB that is mapped, be it attached again or with other memory.
+RANK_FUNCTION(attaches_much)
+{
+    const size_t much = size_t{1} << 30;
+    rank.open();
+    if (rank.rank == 0) {
+        unsigned char exported[PH_REGION_BYTES];
+        ph_region *region = nullptr;
+        CHECK_OK(ph_region_export(rank.context, rank.device->alloc(much), much, PH_REGION_READ,
+                                  exported, &region));
+        memcpy(rank.shared->text[0], exported, sizeof exported);
+        rank.shared->value[0] = 1;
+        sleep_until_woken(rank);
+        return;
+    }
+    const auto bytes = exported_bytes(rank);
+    char *memory = static_cast<char *>(rank.device->alloc(size * 12));
+    for (const bool other : {false, true}) {
+        std::vector<int64_t> all;
+        for (size_t i = 0; i < 12; i++) {
+            const auto begin = std::chrono::steady_clock::now();
+            attach(rank, bytes, memory + (other ? i * size : 0));
+            all.push_back(std::chrono::duration_cast<std::chrono::microseconds>(
+                              std::chrono::steady_clock::now() - begin)
+                              .count());
+        }
+        printf("1 GiB, %s: first %lld us", other ? "with other memory" : "again",
+               static_cast<long long>(all[0]));
+        all.erase(all.begin());
+        std::sort(all.begin(), all.end());
+        printf(", then median %lld us, at most %lld (bar 2000)\n",
+               static_cast<long long>(all[all.size() / 2]), static_cast<long long>(all.back()));
+        CHECK(all[all.size() / 2] <= (getenv("PEERHOP_TEST_BARS") ? 2000 : 2000000));
+    }
+    rank.shared->value[2] = 1;
+}
+
+TEST_F(OneSidedHost, AttachesOneGiB)
+{
+    Job job("host", 2);
+    job.start("attaches_much");
+    EXPECT_TRUE(reaches(job.shared()->value[2], 1, 60000)) << job.wait(100);
+    job.signal(0, SIGUSR1);
+    EXPECT_EQ(job.wait(), "");
 }
 
 // ---- bytes that are refused
@@ -251,8 +340,8 @@ RANK_FUNCTION(is_refused)
     refused(rank, bytes, nullptr, -EINVAL, "are no buffer");
     if (geteuid() == 0 && seteuid(65533) == 0) {
         ph_channel *channel = nullptr;
-        const int rc = ph_region_attach(rank.context, bytes.data(), bytes.size(), memory, size, 0,
-                                        &channel);
+        const int rc =
+            ph_region_attach(rank.context, bytes.data(), bytes.size(), memory, size, 0, &channel);
         CHECK(seteuid(0) == 0);
         CHECK_RC(rc, -EPERM);
         CHECK_SAYS(rank.error(), "its process is of another user");
