@@ -157,6 +157,8 @@ static int ask(struct phi_self *self, const struct phi_region_bytes *region,
     }
     if (fd >= 0)
         close(fd); // none belongs to it
+    if (rc == -ECONNRESET)
+        return PH_EPEER;
     return rc ? rc : answer->status;
 }
 
@@ -171,6 +173,8 @@ static const char *why_of(int rc)
         return "too many ranks attach regions of it at once";
     case -EPERM:
         return "its process is of another user";
+    case PH_EPEER:
+        return "it has closed the connection: it ends, or has too many";
     case PH_ENOPATH:
         return "its socket is not reached from here, and the two ranks have not met: its process "
                "has ended, or it is on another node, and then the two must exchange an operation "

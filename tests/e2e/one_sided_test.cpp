@@ -12,7 +12,9 @@
 #include "e2e/own_pids.h"
 
 extern "C" {
+#include "base/clock.h"
 #include "base/random.h"
+#include "peer/node.h"
 }
 
 class OneSided : public EveryDevice
@@ -122,6 +124,50 @@ std::vector<unsigned char> elsewhere(const std::vector<unsigned char> &bytes)
 {
     const size_t host = bytes[HOST], name = HOST + 4 + host + 4;
     return forged(bytes, name + bytes[name - 4] - 16, "0000000000000000");
+}
+
+// A process of this user that has found the socket, and asks whatever it likes.
+void asks_nonsense(Rank &rank, const std::vector<unsigned char> &bytes)
+{
+    const size_t name = HOST + 8 + bytes[HOST];
+    const std::string path(bytes.begin() + static_cast<ptrdiff_t>(name),
+                           bytes.begin() + static_cast<ptrdiff_t>(name + bytes[name - 4]));
+    phi_node_message good = {};
+    good.magic = PHI_NODE_MAGIC;
+    good.version = PHI_NODE_VERSION;
+    good.type = PHI_NODE_ATTACH;
+    good.rank = rank.rank;
+    memcpy(&good.to, &bytes[LIFE], sizeof good.to);
+    memcpy(&good.a, &bytes[SECRET - 8], sizeof good.a);
+    good.bytes_size = 16;
+    memcpy(good.bytes, &bytes[SECRET], 16);
+    const auto ask = [&](const phi_node_message &request) {
+        int fd = -1, socket = -1;
+        phi_node_message answer = {};
+        CHECK(phi_node_connect(path.c_str(), &socket) == 0);
+        CHECK(phi_node_call(socket, &request, &answer, &fd, phi_deadline(20000)) == 0);
+        CHECK(fd < 0);
+        close(socket);
+        if (answer.status) // it tells nothing else
+            CHECK(answer.a == 0 && answer.b == 0 && answer.c == 0);
+        return answer.status;
+    };
+    for (const int32_t other : {-1, rank.ranks, INT32_MAX, 0}) {
+        phi_node_message request = good;
+        request.rank = other;
+        CHECK(ask(request) == -EINVAL);
+    }
+    for (const uint32_t length : {0u, 15u, 17u}) {
+        phi_node_message request = good;
+        request.bytes_size = length;
+        CHECK(ask(request) == -EINVAL);
+    }
+    phi_node_message request = good;
+    request.a ^= 1;
+    CHECK(ask(request) == -ESTALE);
+    request = good;
+    request.b = 1; // a rank that asks, and does not come
+    CHECK(ask(request) == 0);
 }
 
 } // namespace
@@ -346,6 +392,7 @@ RANK_FUNCTION(is_refused)
         CHECK_RC(rc, -EPERM);
         CHECK_SAYS(rank.error(), "its process is of another user");
     }
+    asks_nonsense(rank, bytes);
     // None of these has harmed the region, or the rank.
     ph_channel *channel = attach(rank, bytes, memory);
     pull(rank, channel, memory);
@@ -534,6 +581,38 @@ TEST_P(OneSided, WhoAttachesIsKilledAndOthersGoOn)
     EXPECT_TRUE(reaches(job.shared()->value[2], 1, 60000)) << job.wait(100);
     job.signal(0, SIGUSR1);
     EXPECT_EQ(job.wait(), "");
+}
+
+// The owner destroys its context while others attach.
+RANK_FUNCTION(leaves_those_who_attach)
+{
+    rank.open();
+    if (rank.rank == 0) {
+        export_to_all(rank, PH_REGION_READ); // destroy closes it
+        CHECK(reaches(rank.shared->value[2], 20));
+        rank.close();
+        return;
+    }
+    const auto bytes = exported_bytes(rank);
+    void *memory = rank.device->alloc(size);
+    int rc = 0;
+    while (rc == 0) {
+        ph_channel *channel = nullptr;
+        rc = ph_region_attach(rank.context, bytes.data(), bytes.size(), memory, size,
+                              patience(20000).count(), &channel);
+        if (rc == 0)
+            CHECK_OK(ph_channel_close(channel));
+        rank.shared->value[2]++;
+    }
+    if (rc != PH_EPEER && rc != PH_ENOPATH && rc != -ESTALE)
+        rank_failed(__FILE__, __LINE__, ph_strerror(rc) + (": " + rank.error()));
+    rank.close();
+}
+
+TEST_P(OneSided, TheOwnerLeavesWhileOthersAttach)
+{
+    Job job(GetParam(), 4);
+    EXPECT_EQ(job.run("leaves_those_who_attach"), "");
 }
 
 // ---- many, and far
