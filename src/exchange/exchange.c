@@ -303,8 +303,8 @@ static void await_abandoned(struct phi_self *self, const struct ph_operation *op
         phi_self_follow(self, deadline);
 }
 
-static int start(struct phi_self *self, const struct ph_operation *ops, size_t n, bool serves,
-                 struct ph_exchange_request **out)
+static int start(struct phi_self *self, const struct ph_operation *ops, size_t n,
+                 const struct phi_serve *serve, struct ph_exchange_request **out)
 {
     pthread_mutex_lock(&self->lock);
     struct ph_exchange_request *request = NULL;
@@ -312,13 +312,15 @@ static int start(struct phi_self *self, const struct ph_operation *ops, size_t n
     int rc = check_life(self);
     if (rc)
         goto unlock;
-    if (!serves) // no application waits there, so there is no circle
+    if (serve == NULL) // else no application waits there, so there is no circle
         note_thread(self);
     renew_peers(self, ops, n);
     // Behind that, as a new life of a peer needs new ones; and nothing behind it gives up the lock.
     rc = phi_request_bounces(self, ops, n);
     if (rc == 0)
         rc = check_life(self);
+    if (rc == 0 && serve != NULL && !serve->stands(serve->opaque))
+        rc = -ESTALE;
     if (rc)
         goto unlock;
     self->exchanges.calls++;
@@ -348,13 +350,13 @@ unlock:
 int phi_exchange_start(struct phi_self *self, const struct ph_operation *ops, size_t n,
                        struct ph_exchange_request **out)
 {
-    return start(self, ops, n, false, out);
+    return start(self, ops, n, NULL, out);
 }
 
 int phi_exchange_serve(struct phi_self *self, const struct ph_operation *op,
-                       struct ph_exchange_request **out)
+                       const struct phi_serve *serve, struct ph_exchange_request **out)
 {
-    return start(self, op, 1, true, out);
+    return start(self, op, 1, serve, out);
 }
 
 // The word of the segment that an operation waits for; NULL: it waits for something else.

@@ -76,6 +76,18 @@ static void wake(struct phi_regions *regions)
 
 // ---- the thread
 
+// The attach that is begun, for the exchange.
+struct begun {
+    const struct phi_regions *regions;
+    uint64_t region;
+};
+
+static bool stands(void *opaque)
+{
+    const struct begun *begun = opaque;
+    return find(begun->regions, begun->region) != NULL;
+}
+
 static int begin(struct phi_regions *regions, struct attach *attach)
 {
     struct phi_self *self = regions->self;
@@ -93,7 +105,9 @@ static int begin(struct phi_regions *regions, struct attach *attach)
         .size = region->size,
     };
     pthread_mutex_unlock(&self->lock);
-    int rc = phi_exchange_serve(self, &operation, &attach->request);
+    struct begun begun = {regions, attach->region};
+    int rc =
+        phi_exchange_serve(self, &operation, &(struct phi_serve){stands, &begun}, &attach->request);
     pthread_mutex_lock(&self->lock);
     return rc;
 }
