@@ -28,7 +28,8 @@ class Params(ctypes.Structure):
 class Operation(ctypes.Structure):
     """struct ph_operation"""
     _fields_ = [('op_id', ctypes.c_uint64), ('peer', ctypes.c_int), ('role', ctypes.c_int), ('protocol', ctypes.c_int),
-                ('buffer', ctypes.c_void_p), ('size', ctypes.c_size_t), ('limits', ctypes.c_void_p), ('flags', ctypes.c_uint32)]
+                ('buffer', ctypes.c_void_p), ('size', ctypes.c_size_t), ('limits', ctypes.c_void_p), ('flags', ctypes.c_uint32),
+                ('range_count', ctypes.c_uint32), ('ranges', ctypes.c_void_p)]
 
 
 class Peerhop:

@@ -73,20 +73,25 @@ static void compute(const struct table *table, char *own)
     free(numbers);
 }
 
-/* The copies of a group go together, and the signal tells of those before it. */
+/* All pages are one list, and on a GPU one launch. The signal tells of all of them. The table stays
+   as it is until the stream has come here: the next one is received behind it. */
 static void put_pages(const struct peer *decoder)
 {
-    struct ph_group_op ops[MOST + 1];
     const struct table *table = decoder->table;
+    struct ph_pages list = {.struct_size = sizeof list,
+                            .pages = (uint32_t)table->count,
+                            .parts = 1,
+                            .rows = 1,
+                            .row_bytes = PAGE,
+                            .local = {.page_stride = PAGE},
+                            .peer = {.page_stride = PAGE,
+                                     .numbers = table->page,
+                                     .number_bytes = sizeof table->page[0]}};
+    const struct ph_group_op ops[] = {
+        {.kind = PH_GROUP_PUT_PAGES, .channel = decoder->pages, .data = &list},
+        {.kind = PH_GROUP_SIGNAL, .channel = decoder->pages}};
 
-    for (int i = 0; i < table->count; i++)
-        ops[i] = (struct ph_group_op){.kind = PH_GROUP_PUT,
-                                      .channel = decoder->pages,
-                                      .peer_offset = (size_t)table->page[i] * PAGE,
-                                      .local_offset = (size_t)i * PAGE,
-                                      .size = PAGE};
-    ops[table->count] = (struct ph_group_op){.kind = PH_GROUP_SIGNAL, .channel = decoder->pages};
-    check(ph_group(ops, (size_t)table->count + 1, stream));
+    check(ph_group(ops, 2, stream));
 }
 
 static void prefill(void)

@@ -62,6 +62,14 @@ enum ph_operation_flags {
     PH_ZERO_SM = 1,
 };
 
+// A range of memory: device memory of the context's device from cudaMalloc, cuMemCreate or an
+// exportable pool, or memory of ph_host_alloc/ph_host_register. It is any part of one allocation.
+// Since 0.1.
+struct ph_range {
+    void *base;
+    uint64_t size; // bytes, > 0
+};
+
 // One communication that both ranks name alike: by op_id, each other's rank and matching roles. The
 // buffers may differ in size and place, and may be any part of an allocation: device memory of the
 // context's device from cudaMalloc, cuMemCreate or an exportable pool, or memory of
@@ -69,6 +77,16 @@ enum ph_operation_flags {
 // send and receive names its memory (ph_send_from, ph_recv_into), which may be any. An unbound
 // operation of role both may name this rank itself as the peer: it needs no other rank, and yields
 // a channel at once, one for each op_id, for the sends and receives of a ph_group.
+//
+// In the place of a buffer an operation may name up to 1024 ranges, e.g. the tensors of all layers
+// of a cache. They lie in any allocations, but all in host memory or all in memory of the device.
+// Offsets and sizes of calls on the channel count over all ranges in the order of the list, and a
+// copy may cross from one into the next. The lists of the two ranks may differ, and a buffer is a
+// list of one. Ranges may touch. Where they overlap a byte has several offsets, and copies of one
+// call to it have no order. Where an end has more than one range, messages and signals between
+// devices go by words, which takes longer than ll for small ones (ph_channel_path says so); there
+// is no device channel (-ENOTSUP); and the exchange fails over the net (-ENOTSUP). The release of
+// memory of one range ends the channel; other channels that have the other ranges go on.
 struct ph_operation {
     uint64_t op_id;
     int peer;
@@ -81,6 +99,10 @@ struct ph_operation {
     // another channel. A PEERHOP_METHOD that is not auto comes before them.
     const struct ph_limits *limits;
     uint32_t flags; // enum ph_operation_flags. The same operation with others is another channel
+    // The ranges in the place of a buffer: then buffer is NULL and size 0. Read by the call. The
+    // same operation with other ranges is another channel. 0: a buffer, or none.
+    uint32_t range_count; // at most 1024
+    const struct ph_range *ranges;
 };
 
 struct ph_channel;
@@ -100,7 +122,9 @@ struct ph_exchange_request;
 // the others may be exchanged again.
 //
 // Errors:
-// - -EINVAL: peer, role, size, flags.
+// - -EINVAL: peer, role, size, flags, ranges (a count above 1024, one of no bytes, a buffer beside
+//   them, a sum that does not fit into size_t).
+// - -ENOTSUP: an end has several ranges, and the channel would go over the net.
 // - -EALREADY: a key is in another unfinished exchange.
 // - -ETIMEDOUT: a peer did not come. The sentence says which, and what was seen last.
 // - PH_ECROSSED: the ranks wait for each other in a cycle. Not told of ranks that exchange in
@@ -203,8 +227,8 @@ PH_API int ph_channel_abort(struct ph_channel *channel, const char *reason);
 // Since 0.1.
 PH_API int ph_channel_close(struct ph_channel *channel);
 
-// The peer and op id of a channel, and the sizes of the two buffers in bytes, 0 without any. Never
-// block; any thread. Since 0.1.
+// The peer and op id of a channel, and the sizes of the two buffers in bytes, of ranges their sum,
+// 0 without any. Never block; any thread. Since 0.1.
 PH_API int ph_channel_peer(const struct ph_channel *channel);
 PH_API uint64_t ph_channel_op_id(const struct ph_channel *channel);
 PH_API size_t ph_channel_local_size(const struct ph_channel *channel);
@@ -258,7 +282,7 @@ struct ph_device_channel;
 // Errors; *device is untouched on failure:
 // - -EINVAL: NULL; device_size is not this library's (build the kernels with its headers); the
 //   channel is closed.
-// - -ENOTSUP: a host context, or an unbound channel.
+// - -ENOTSUP: a host context, an unbound channel, or one with several ranges at an end.
 // - PH_ENOPATH: the channel goes over the net, or this end, a sender, cannot reach the peer's
 //   buffer.
 // - PH_EKIND: a buffer is host memory.

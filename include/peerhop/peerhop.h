@@ -9,6 +9,7 @@
 #include <peerhop/error.h>
 #include <peerhop/log.h>
 #include <peerhop/memory.h>
+#include <peerhop/pages.h>
 #include <peerhop/queue.h>
 #include <peerhop/region.h>
 #include <peerhop/release.h>

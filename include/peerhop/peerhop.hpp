@@ -208,6 +208,21 @@ inline ph_operation unbound(std::uint64_t op_id, int peer, ph_role role = PH_ROL
     return bound(op_id, peer, role, nullptr, 0);
 }
 
+// An operation on several ranges, which live until the exchange returns (exchange_start: until that
+// does).
+template <class Ranges>
+inline ph_operation bound(std::uint64_t op_id, int peer, ph_role role,
+                          const Ranges &ranges) noexcept
+{
+    ph_operation operation{};
+    operation.op_id = op_id;
+    operation.peer = peer;
+    operation.role = role;
+    operation.range_count = static_cast<std::uint32_t>(std::size(ranges));
+    operation.ranges = std::data(ranges);
+    return operation;
+}
+
 // One handle on a channel.
 class channel : public detail::owned<ph_channel, detail::give_back_channel>
 {

@@ -22,8 +22,9 @@ enum ph_release_state {
 };
 
 // ph_release_start gives back the memory [buffer, buffer + size): every channel of this context
-// whose own buffer overlaps it ends, at both ranks. Channels on other parts of the same allocation
-// go on. Does not wait for peers; any thread.
+// whose own buffer overlaps it ends, at both ranks, of several ranges where one of them overlaps
+// it. Channels on other parts of the same allocation go on. Memory of the other ranges of such a
+// channel is not DRAINED before this one is. Does not wait for peers; any thread.
 //
 // From now on calls on these channels return -ESTALE here, and at the peers as soon as they have
 // been told. Messages that this rank sent before are still received.

@@ -193,6 +193,8 @@ enum ph_group_kind {
     PH_GROUP_PUT_SIGNAL,
     PH_GROUP_SIGNAL,
     PH_GROUP_WAIT,
+    PH_GROUP_PUT_PAGES, // pages.h
+    PH_GROUP_GET_PAGES,
 };
 
 // One operation of a group.
@@ -202,7 +204,9 @@ struct ph_group_op {
     size_t peer_offset;  // put, get, put_signal
     size_t local_offset; // put, get, put_signal
     size_t size;
-    void *data; // send, recv on an unbound channel: size bytes of the caller's; else NULL
+    // send, recv on an unbound channel: size bytes of the caller's; put_pages, get_pages: a struct
+    // ph_pages; else NULL
+    void *data;
 };
 
 // ph_group enqueues operations that have no order among themselves. It enqueues first everything

@@ -27,6 +27,7 @@ class _Operation(TypedDict, total=False):
     op_id: Required[int]
     peer: Required[int]
     buffer: Optional[_Memory]
+    buffers: Optional[Sequence[_Memory]]
     role: _Role
     protocol: _Protocol
     ll_max: int
@@ -150,7 +151,8 @@ class Context:
     @overload
     def exchange(self, op_id: int, *, peer: int, buffer: Optional[_Memory] = None, role: _Role = "both",
                  protocol: Optional[_Protocol] = None, ll_max: Optional[int] = None, sm_max: Optional[int] = None,
-                 zero_sm: bool = False, timeout: Optional[float] = None) -> Channel: ...
+                 zero_sm: bool = False, buffers: Optional[Sequence[_Memory]] = None,
+                 timeout: Optional[float] = None) -> Channel: ...
     @overload
     def exchange(self, operations: Sequence[_Operation], *, timeout: Optional[float] = None) -> list[Channel]: ...
     def unbound(self, peer: int, *, op_id: int = 0, role: _Role = "both", timeout: Optional[float] = None) -> Channel: ...

@@ -13,6 +13,7 @@ struct exchange {
     size_t count;
     struct ph_operation *operations;
     struct ph_limits *limits;
+    struct ph_range **ranges; // of each operation, or NULL
     struct ph_channel **channels;
     struct view *views;
 };
@@ -20,7 +21,7 @@ struct exchange {
 struct operation_args {
     uint64_t op_id;
     int peer;
-    PyObject *buffer;
+    PyObject *buffer, *buffers;
     int role, protocol;
     int64_t ll_max, sm_max;
     bool zero_sm;
@@ -29,10 +30,15 @@ struct operation_args {
 
 #define AT(member) offsetof(struct operation_args, member)
 static const struct arg operation_list[] = {
-    {"op_id", ARG_UINT64, AT(op_id), true},           {"peer", ARG_INT, AT(peer), true},
-    {"buffer", ARG_OBJECT, AT(buffer), false},        {"role", ARG_ROLE, AT(role), false},
-    {"protocol", ARG_PROTOCOL, AT(protocol), false},  {"ll_max", ARG_INT64, AT(ll_max), false},
-    {"sm_max", ARG_INT64, AT(sm_max), false},         {"zero_sm", ARG_BOOL, AT(zero_sm), false},
+    {"op_id", ARG_UINT64, AT(op_id), true},
+    {"peer", ARG_INT, AT(peer), true},
+    {"buffer", ARG_OBJECT, AT(buffer), false},
+    {"role", ARG_ROLE, AT(role), false},
+    {"protocol", ARG_PROTOCOL, AT(protocol), false},
+    {"ll_max", ARG_INT64, AT(ll_max), false},
+    {"sm_max", ARG_INT64, AT(sm_max), false},
+    {"zero_sm", ARG_BOOL, AT(zero_sm), false},
+    {"buffers", ARG_OBJECT, AT(buffers), false},
     {"timeout", ARG_TIMEOUT, AT(deadline_ms), false}, // last: of a call alone
 };
 static const struct arg_table operation_table = {"exchange", operation_list,
@@ -81,6 +87,9 @@ static void forget_exchange(struct errand *errand)
     struct exchange *exchange = (struct exchange *)errand;
     for (size_t i = 0; exchange->views != NULL && i < exchange->count; i++)
         view_drop(&exchange->views[i]);
+    for (size_t i = 0; exchange->ranges != NULL && i < exchange->count; i++)
+        free(exchange->ranges[i]);
+    free(exchange->ranges);
     Py_XDECREF((PyObject *)exchange->errand.owner);
     free(exchange->operations);
     free(exchange->limits);
@@ -106,9 +115,11 @@ static struct exchange *exchange_new(struct context *context, size_t count, int6
     const size_t some = count ? count : 1;
     exchange->operations = calloc(some, sizeof *exchange->operations);
     exchange->limits = calloc(some, sizeof *exchange->limits);
+    exchange->ranges = calloc(some, sizeof *exchange->ranges);
     exchange->channels = calloc(some, sizeof *exchange->channels);
     exchange->views = calloc(some, sizeof *exchange->views);
-    if (exchange->operations && exchange->limits && exchange->channels && exchange->views)
+    if (exchange->operations && exchange->limits && exchange->ranges && exchange->channels &&
+        exchange->views)
         return exchange;
     forget_exchange(&exchange->errand);
     PyErr_NoMemory();
@@ -116,30 +127,89 @@ static struct exchange *exchange_new(struct context *context, size_t count, int6
 }
 
 // Who only sends has a buffer that nobody writes.
+static int take_buffer(struct context *context, PyObject *buffer, int role, struct view *view)
+{
+    if (view_take("exchange", buffer, role != PH_ROLE_SENDER, view))
+        return -1;
+    memory_translate(context, view);
+    if (memory_check(context, "exchange", view))
+        return -1;
+    if (view->size > 0)
+        return 0;
+    PyErr_SetString(PyExc_ValueError, "exchange: the buffer has no bytes");
+    return -1;
+}
+
+static int take_range(struct context *context, PyObject *list, size_t i, int role,
+                      struct view *first, struct ph_range *range)
+{
+    struct view *view = i == 0 ? first : &first->rest[i - 1];
+    PyObject *buffer = PySequence_GetItem(list, (Py_ssize_t)i);
+    const int rc = buffer != NULL ? take_buffer(context, buffer, role, view) : -1;
+    Py_XDECREF(buffer); // the view has what it needs of it
+    if (rc == 0)
+        *range = (struct ph_range){view->data, view->size};
+    return rc;
+}
+
+// take_ranges takes the buffers of one operation: the first view has those of the others. Returns
+// how many there are, or -1.
+static Py_ssize_t take_ranges(struct context *context, struct exchange *exchange, size_t i,
+                              const struct operation_args *given)
+{
+    const Py_ssize_t count = PySequence_Size(given->buffers);
+    struct view *first = &exchange->views[i];
+    if (count < 0)
+        return -1;
+    if (count == 0 || given->buffer != NULL) {
+        PyErr_SetString(PyExc_ValueError, count == 0
+                                              ? "exchange: buffers has none"
+                                              : "exchange: buffer and buffers: one of the two");
+        return -1;
+    }
+    const size_t ranges = (size_t)count;
+    exchange->ranges[i] = calloc(ranges, sizeof *exchange->ranges[i]);
+    struct view *rest = calloc(ranges, sizeof *rest); // one too many, so that none is none
+    if (exchange->ranges[i] == NULL || rest == NULL) {
+        free(rest);
+        PyErr_NoMemory();
+        return -1;
+    }
+    // view_take begins with the view as a whole: it knows of the others when all of them are there.
+    int rc = 0;
+    struct view list = {.rest = rest, .rest_count = ranges - 1};
+    for (size_t j = 1; j < ranges && rc == 0; j++)
+        rc = take_range(context, given->buffers, j, given->role, &list, &exchange->ranges[i][j]);
+    if (rc == 0)
+        rc = take_range(context, given->buffers, 0, given->role, first, &exchange->ranges[i][0]);
+    if (rc) {
+        view_drop(&list);
+        return -1;
+    }
+    first->rest = rest;
+    first->rest_count = ranges - 1;
+    return count;
+}
+
 static int take_operation(struct context *context, struct exchange *exchange, size_t i,
                           const struct operation_args *given)
 {
     struct ph_operation *operation = &exchange->operations[i];
     struct view *view = &exchange->views[i];
-    if (given->buffer != NULL) {
-        if (view_take("exchange", given->buffer, given->role != PH_ROLE_SENDER, view))
-            return -1;
-        memory_translate(context, view);
-        if (memory_check(context, "exchange", view))
-            return -1;
-        if (view->size == 0) {
-            PyErr_SetString(PyExc_ValueError, "exchange: the buffer has no bytes");
-            return -1;
-        }
-    }
+    const Py_ssize_t count = given->buffers != NULL ? take_ranges(context, exchange, i, given) : 0;
+    if (count < 0 || (given->buffers == NULL && given->buffer != NULL &&
+                      take_buffer(context, given->buffer, given->role, view)))
+        return -1;
     exchange->limits[i] = (struct ph_limits){given->ll_max, given->sm_max};
     *operation = (struct ph_operation){
         .op_id = given->op_id,
         .peer = given->peer,
         .role = (enum ph_role)given->role,
         .protocol = (enum ph_protocol)given->protocol,
-        .buffer = view->data,
-        .size = view->size,
+        .buffer = count > 0 ? NULL : view->data,
+        .size = count > 0 ? 0 : view->size,
+        .range_count = (uint32_t)(count < UINT32_MAX ? count : UINT32_MAX),
+        .ranges = exchange->ranges[i],
         .limits = given->ll_max != -1 || given->sm_max != -1 ? &exchange->limits[i] : NULL,
         .flags = given->zero_sm ? PH_ZERO_SM : 0,
     };

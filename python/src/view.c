@@ -168,6 +168,9 @@ void view_drop(struct view *view)
     struct view old = *view;
     PyObject *kind, *value, *trace;
     *view = (struct view){0};
+    for (size_t i = 0; i < old.rest_count; i++)
+        view_drop(&old.rest[i]);
+    free(old.rest);
     if (old.buffer == NULL && old.managed == NULL && old.versioned == NULL && old.object == NULL)
         return;
     PyErr_Fetch(&kind, &value, &trace);

@@ -27,6 +27,8 @@ struct view {
     struct dl_versioned *versioned;
     PyObject *object;
     const struct dl_table *table; // of the framework that it is of, or NULL
+    struct view *rest;            // of an operation of several ranges: the other ones, or NULL
+    size_t rest_count;
 };
 
 // view_take looks at what `object` shares and keeps it until view_drop. -1 with an exception that

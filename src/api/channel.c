@@ -23,7 +23,7 @@
 // A rank is sender and receiver of a channel with itself, and has nothing to exchange.
 static int check_self(struct phi_self *self, const struct ph_operation *op, size_t i)
 {
-    if (op->buffer != NULL)
+    if (op->buffer != NULL || op->range_count > 0)
         return phi_fail(self->report, -EINVAL,
                         "operation %zu: rank %d names itself as the peer, and a buffer: to itself "
                         "a rank sends on channels without one",
@@ -36,8 +36,34 @@ static int check_self(struct phi_self *self, const struct ph_operation *op, size
     return 0;
 }
 
+// A list of ranges, in the place of a buffer.
+static int check_ranges(struct phi_self *self, const struct ph_operation *op, size_t i)
+{
+    size_t left = SIZE_MAX;
+    if (op->buffer != NULL || op->size != 0)
+        return phi_fail(self->report, -EINVAL,
+                        "operation %zu: a buffer, or its size, and ranges: an operation names one "
+                        "of the two",
+                        i);
+    if (op->range_count > PHI_RANGES_MAX || op->ranges == NULL)
+        return phi_fail(
+            self->report, -EINVAL, "operation %zu: %u ranges%s: an operation has at most %d", i,
+            op->range_count, op->ranges == NULL ? ", which are NULL" : "", PHI_RANGES_MAX);
+    for (uint32_t j = 0; j < op->range_count; j++) {
+        const struct ph_range *range = &op->ranges[j];
+        if (range->base == NULL || range->size == 0 || range->size > left)
+            return phi_fail(self->report, -EINVAL, "operation %zu: range %u %s", i, j,
+                            range->base == NULL ? "has no base"
+                            : range->size == 0  ? "has no bytes"
+                                                : "makes more bytes than a size can count");
+        left -= range->size;
+    }
+    return 0;
+}
+
 static int check_operation(struct phi_self *self, const struct ph_operation *op, size_t i)
 {
+    int rc = 0;
     if (op->peer < 0 || op->peer >= self->ranks)
         return phi_fail(self->report, -EINVAL, "operation %zu: there is no rank %d (%d ranks)", i,
                         op->peer, self->ranks);
@@ -51,16 +77,20 @@ static int check_operation(struct phi_self *self, const struct ph_operation *op,
     if (op->protocol < PH_PROTOCOL_DEFAULT || op->protocol > PH_PROTOCOL_GET)
         return phi_fail(self->report, -EINVAL, "operation %zu: protocol %d is none", i,
                         (int)op->protocol);
-    if (op->buffer != NULL && op->size == 0)
-        return phi_fail(self->report, -EINVAL, "operation %zu: a buffer of no bytes", i);
-    if (op->buffer == NULL && op->size != 0)
+    if (op->range_count > 0)
+        rc = check_ranges(self, op, i);
+    else if (op->buffer != NULL && op->size == 0)
+        rc = phi_fail(self->report, -EINVAL, "operation %zu: a buffer of no bytes", i);
+    if (rc)
+        return rc;
+    if (op->buffer == NULL && op->range_count == 0 && op->size != 0)
         return phi_fail(self->report, -EINVAL,
                         "operation %zu: no buffer, but a size of %zu bytes: an operation without a "
                         "buffer has none",
                         i, op->size);
     if (op->flags & ~(uint32_t)PH_ZERO_SM)
         return phi_fail(self->report, -EINVAL, "operation %zu: flags %#x are none", i, op->flags);
-    if (op->flags & PH_ZERO_SM && op->buffer == NULL)
+    if (op->flags & PH_ZERO_SM && op->buffer == NULL && op->range_count == 0)
         return phi_fail(self->report, -EINVAL,
                         "operation %zu: PH_ZERO_SM without a buffer: messages of any memory are "
                         "moved by kernels",

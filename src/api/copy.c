@@ -84,23 +84,41 @@ static int check_end(const struct end *end)
 }
 
 // Each allocation of a peer is mapped once, or has one region. So the same bytes have the same
-// address.
-static uint64_t address_of(const struct end *end)
+// address. Cuts *size to what lies there in one piece.
+static uint64_t address_of(const struct end *end, uint64_t done, uint64_t *size)
 {
     const struct ph_channel *channel = end->channel;
-    return (channel->fixed.route.link ? channel->fixed.route.remote
-                                      : (uintptr_t)channel->fixed.theirs.address) +
-           end->offset;
+    *size = end->size - done;
+    if (channel->fixed.route.link != NULL)
+        return channel->fixed.route.remote + end->offset + done;
+    return (uintptr_t)phi_channel_at(&channel->fixed.theirs, end->offset + done, size);
+}
+
+// Returns whether a piece of one end overlaps any of the other end.
+static bool overlaps_any(uint64_t at, uint64_t size, const struct end *end)
+{
+    uint64_t piece;
+    for (uint64_t done = 0; done < end->size; done += piece) {
+        const uint64_t other = address_of(end, done, &piece);
+        if (at < other + piece && other < at + size)
+            return true;
+    }
+    return false;
 }
 
 static bool overlap(const struct end *a, const struct end *b)
 {
     const struct phi_route *route = &a->channel->fixed.route,
                            *other_route = &b->channel->fixed.route;
-    const uint64_t at = address_of(a), other = address_of(b);
+    uint64_t piece;
     if (route->link != other_route->link || route->rails[0].key != other_route->rails[0].key)
         return false;
-    return (at < other ? other - at : at - other) < a->size;
+    for (uint64_t done = 0; done < a->size; done += piece) {
+        const uint64_t at = address_of(a, done, &piece);
+        if (overlaps_any(at, piece, b))
+            return true;
+    }
+    return false;
 }
 
 static int check_both(const struct end *to, const struct end *from)

@@ -6,6 +6,7 @@
 #include "api/check.h"
 #include "api/context_internal.h"
 #include "api/loopback.h"
+#include "api/pages.h"
 #include "api/ranges.h"
 #include "ending/usable.h"
 #include "peer/peer.h"
@@ -27,7 +28,7 @@ static int check_span(const struct ph_group_op *op)
     bool plain =
         op->kind == PH_GROUP_SEND || op->kind == PH_GROUP_RECV || op->kind == PH_GROUP_WAIT;
     size_t local = plain ? 0 : op->local_offset, peer = plain ? 0 : op->peer_offset;
-    if (op->kind == PH_GROUP_SIGNAL)
+    if (op->kind == PH_GROUP_SIGNAL || phi_group_is_pages(op->kind))
         return 0;
     return phi_check_range(channel, local, peer, op->size);
 }
@@ -35,7 +36,7 @@ static int check_span(const struct ph_group_op *op)
 // All but a put and a get, for which nobody waits.
 static bool is_message(const struct ph_group_op *op)
 {
-    return op->kind != PH_GROUP_PUT && op->kind != PH_GROUP_GET;
+    return op->kind != PH_GROUP_PUT && op->kind != PH_GROUP_GET && !phi_group_is_pages(op->kind);
 }
 
 // Streams wait by kernels or by memory operations: messages of one launch by one of the two.
@@ -61,7 +62,7 @@ static int check_waits(const struct ph_group_op *ops, size_t n, struct phi_repor
 static int check_memory(const struct ph_group_op *op)
 {
     const struct ph_channel *channel = op->channel;
-    if (!channel->fixed.unbound && op->data != NULL)
+    if (!channel->fixed.unbound && op->data != NULL && !phi_group_is_pages(op->kind))
         return phi_fail(
             channel->self->report, -EINVAL,
             "group: operation %llu with rank %d has buffers, and its data is named as well",
@@ -104,7 +105,7 @@ static int check_one(const struct ph_group_op *op, const struct phi_self *self)
 {
     struct ph_channel *channel = op->channel;
     if (channel == NULL || channel->self != self || op->kind < PH_GROUP_SEND ||
-        op->kind > PH_GROUP_WAIT)
+        op->kind > PH_GROUP_GET_PAGES)
         return phi_fail(self->report, -EINVAL, "group: an operation of kind %d on %s",
                         (int)op->kind,
                         channel == NULL         ? "no channel"
@@ -127,7 +128,7 @@ static int check_one(const struct ph_group_op *op, const struct phi_self *self)
     if (channel->fixed.loopback)
         return pair ? check_memory(op) : phi_loopback_refuse(channel, "what is no send or receive");
     bool copies = op->kind == PH_GROUP_PUT || op->kind == PH_GROUP_GET ||
-                  op->kind == PH_GROUP_PUT_SIGNAL ||
+                  op->kind == PH_GROUP_PUT_SIGNAL || phi_group_is_pages(op->kind) ||
                   (pair && phi_channel_active(channel, outgoing));
     if (copies && !ended && (rc = phi_check_reach(channel)))
         return rc;
@@ -137,7 +138,7 @@ static int check_one(const struct ph_group_op *op, const struct phi_self *self)
                         "group: operation %llu with rank %d has a post without its complete",
                         (unsigned long long)channel->op_id, channel->peer->rank);
     rc = check_memory(op);
-    if (rc == 0 && op->kind == PH_GROUP_GET)
+    if (rc == 0 && (op->kind == PH_GROUP_GET || op->kind == PH_GROUP_GET_PAGES))
         rc = phi_check_get(channel);
     return rc == 0 && ended ? check_late(op, ended) : rc;
 }
@@ -259,21 +260,16 @@ static struct phi_self *peers_of(const struct ph_group_op *ops, size_t n)
     return i < n ? ops[i].channel->self : NULL;
 }
 
-int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
+// The operations of a group are those of the library from here on: no list of pages is a
+// struct ph_pages.
+static int issue_group(struct phi_self *self, const struct ph_group_op *ops, size_t n, void *stream)
 {
-    PHI_RANGE("ph_group", n);
-    if (n == 0)
-        return 0;
     struct phi_group group;
-    group.self = ops ? peers_of(ops, n) : NULL;
-    if (group.self == NULL)
-        return -EINVAL;
+    group.self = self;
     group.ops = ops;
     group.count = n;
     group.stream = stream;
     group.begun = false;
-    if (phi_self_forked(group.self))
-        return PH_EFORKED;
     int rc = check_and_issue(&group);
     if (rc && group.begun) {
         rc = why_refused(&group, rc);
@@ -283,5 +279,34 @@ int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
     for (size_t i = 0; i < n; i++)
         if (ops[i].channel != NULL && ops[i].channel->self == group.self && phi_group_late(&ops[i]))
             atomic_fetch_and(&ops[i].channel->live.grouped, ~phi_group_late_bit(ops[i].kind));
+    return rc;
+}
+
+static bool has_pages(const struct ph_group_op *ops, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (phi_group_is_pages(ops[i].kind))
+            return true;
+    return false;
+}
+
+int ph_group(const struct ph_group_op *ops, size_t n, void *stream)
+{
+    PHI_RANGE("ph_group", n);
+    if (n == 0)
+        return 0;
+    struct phi_self *self = ops ? peers_of(ops, n) : NULL;
+    if (self == NULL)
+        return -EINVAL;
+    if (phi_self_forked(self))
+        return PH_EFORKED;
+    if (!has_pages(ops, n))
+        return issue_group(self, ops, n, stream);
+    struct phi_pages_group pages;
+    int rc = phi_pages_prepare(self, ops, n, &pages);
+    if (rc)
+        return rc;
+    rc = issue_group(self, pages.ops, pages.n, stream);
+    phi_pages_fini(&pages);
     return rc;
 }

@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #include "api/loopback.h"
+#include "api/pages.h"
 #include "base/stage.h"
 #include "cuda/kernel_args.h"
 #include "lane/staging.h"
@@ -27,6 +28,8 @@ static const enum phi_call single[] = {
     [PH_GROUP_PUT_SIGNAL] = PHI_CALL_PUT_SIGNAL,
     [PH_GROUP_SIGNAL] = PHI_CALL_SIGNAL,
     [PH_GROUP_WAIT] = PHI_CALL_WAIT,
+    [PH_GROUP_PUT_PAGES] = PHI_CALL_PUT,
+    [PH_GROUP_GET_PAGES] = PHI_CALL_GET,
 };
 
 // ---- rounds: in each a channel has one message of a direction, or one part of it
@@ -121,6 +124,8 @@ struct phi_channel_call phi_group_call(const struct ph_group_op *op, enum phi_ca
         made.remote_offset = from;
         made.size = op->size - from < most ? op->size - from : most;
         made.message = op->size;
+    } else if (phi_group_is_pages(op->kind)) {
+        made.pages = op->data;
     } else if (!phi_group_is_pair(op)) {
         made.local_offset = op->local_offset;
         made.remote_offset = op->peer_offset;

@@ -49,7 +49,7 @@ struct phi_group {
 static inline bool phi_group_outgoing(enum ph_group_kind kind)
 {
     return kind == PH_GROUP_SEND || kind == PH_GROUP_PUT || kind == PH_GROUP_PUT_SIGNAL ||
-           kind == PH_GROUP_SIGNAL;
+           kind == PH_GROUP_SIGNAL || kind == PH_GROUP_PUT_PAGES;
 }
 
 static inline bool phi_group_signals(enum ph_group_kind kind)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <errno.h>
 
+#include <peerhop/pages.h>
 #include <peerhop/transfer.h>
 
 #include "api/check.h"
@@ -11,6 +12,7 @@
 #include "peer/peer.h"
 #include "peer/self.h"
 #include "transfer/issue.h"
+#include "transfer/pages.h"
 #include "transfer/take.h"
 
 static int check_usable(struct ph_channel *channel)
@@ -290,4 +292,32 @@ int ph_recv_into(struct ph_channel *channel, void *data, size_t size, void *stre
         return rc;
     rc = ph_group(&op, 1, stream);
     return phi_check_may_be_late(rc) ? recv_into_late(channel, data, size, stream, rc) : rc;
+}
+
+// ---- lists of pages
+
+static int copy_pages(struct ph_channel *channel, enum ph_group_kind kind,
+                      const struct ph_pages *pages, void *stream)
+{
+    const struct ph_group_op op = {.kind = kind, .channel = channel, .data = (void *)pages};
+    if (channel == NULL)
+        return -EINVAL;
+    return ph_group(&op, 1, stream);
+}
+
+int ph_put_pages(struct ph_channel *channel, const struct ph_pages *pages, void *stream)
+{
+    PHI_RANGE("ph_put_pages", pages ? pages->pages : 0);
+    return copy_pages(channel, PH_GROUP_PUT_PAGES, pages, stream);
+}
+
+int ph_get_pages(struct ph_channel *channel, const struct ph_pages *pages, void *stream)
+{
+    PHI_RANGE("ph_get_pages", pages ? pages->pages : 0);
+    return copy_pages(channel, PH_GROUP_GET_PAGES, pages, stream);
+}
+
+uint64_t ph_channel_skipped(const struct ph_channel *channel)
+{
+    return channel ? phi_pages_skipped(channel) : 0;
 }

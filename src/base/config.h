@@ -76,6 +76,8 @@
            "how the ipc path copies; a forced ce passes the limits")                               \
     NUMBER(copy_blocks, "COPY_BLOCKS", 64, 1, 128,                                                 \
            "most thread blocks of a copy by kernel; fewer leave more to the caller's kernels")     \
+    NUMBER(page_blocks, "PAGE_BLOCKS", 16, 1, 1024,                                                \
+           "most thread blocks of a list of pages that says nothing else")                         \
     NUMBER(net_part, "NET_PART", 2097152, 64, 1073741824,                                          \
            "most bytes of one RMA operation of the net path")                                      \
     NUMBER(net_rails, "NET_RAILS", 1, 1, 4,                                                        \

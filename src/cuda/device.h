@@ -99,6 +99,13 @@ int phi_device_register(struct phi_device *device, void *base, size_t size, uint
 void phi_device_unmap(struct phi_device *device, void *base, size_t size);
 void phi_device_unmap_now(struct phi_device *device, void *base, size_t size);
 
+// phi_device_holds returns whether an address is in device memory. NULL is not.
+bool phi_device_holds(const struct phi_device *device, const void *address);
+
+// phi_device_view tells by which address kernels of the device know host memory that was
+// registered.
+int phi_device_view(struct phi_device *device, uint64_t host, uint64_t *address);
+
 // Memory of the library (cudaMalloc's), and bounded copies to and from it on a private stream:
 // never behind the application's streams; -ETIMEDOUT at the deadline. Not on the data path. free
 // hands over. bytes: what is allocated now; any thread.

@@ -74,6 +74,13 @@ const struct phi_device_info *phi_device_info(const struct phi_device *device)
     return NULL;
 }
 
+bool phi_device_holds(const struct phi_device *device, const void *address)
+{
+    (void)device;
+    (void)address;
+    return false;
+}
+
 size_t phi_device_others(struct phi_device *device, uint8_t (*uuids)[16], uint8_t *access, size_t n)
 {
     (void)device;
@@ -107,6 +114,14 @@ int phi_device_register(struct phi_device *device, void *base, size_t size, uint
     (void)device;
     (void)base;
     (void)size;
+    (void)address;
+    return -ENOTSUP;
+}
+
+int phi_device_view(struct phi_device *device, uint64_t host, uint64_t *address)
+{
+    (void)device;
+    (void)host;
     (void)address;
     return -ENOTSUP;
 }

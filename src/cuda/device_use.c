@@ -45,6 +45,15 @@ const struct phi_device_info *phi_device_info(const struct phi_device *device)
     return &device->info;
 }
 
+bool phi_device_holds(const struct phi_device *device, const void *address)
+{
+    CUmemorytype type = (CUmemorytype)0;
+    return address != NULL &&
+           device->driver->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                                 (CUdeviceptr)(uintptr_t)address) == CUDA_SUCCESS &&
+           type == CU_MEMORYTYPE_DEVICE;
+}
+
 int phi_device_count_why(const char *library, char *why, size_t why_size)
 {
     int count = 0;
@@ -209,17 +218,12 @@ static CUresult load_kernel(struct phi_device *device, enum phi_kernel kernel)
 }
 
 const char *const phi_kernel_names[PHI_KERNEL_COUNT] = {
-    [PHI_KERNEL_BRACE] = "phi_brace",
-    [PHI_KERNEL_COPY] = "phi_copy",
-    [PHI_KERNEL_COPIES] = "phi_copies",
-    [PHI_KERNEL_TRANSFER] = "phi_transfer",
-    [PHI_KERNEL_HOP] = "phi_hop",
-    [PHI_KERNEL_HOP_SPREAD] = "phi_hop_spread",
-    [PHI_KERNEL_HOP_LARGE] = "phi_hop_large",
-    [PHI_KERNEL_HOP_WIDE] = "phi_hop_wide",
-    [PHI_KERNEL_RING] = "phi_ring",
-    [PHI_KERNEL_RING_LONG] = "phi_ring_long",
-    [PHI_KERNEL_HOP_STAGED] = "phi_hop_staged",
+    [PHI_KERNEL_BRACE] = "phi_brace",           [PHI_KERNEL_COPY] = "phi_copy",
+    [PHI_KERNEL_COPIES] = "phi_copies",         [PHI_KERNEL_TRANSFER] = "phi_transfer",
+    [PHI_KERNEL_PAGES] = "phi_pages",           [PHI_KERNEL_HOP] = "phi_hop",
+    [PHI_KERNEL_HOP_SPREAD] = "phi_hop_spread", [PHI_KERNEL_HOP_LARGE] = "phi_hop_large",
+    [PHI_KERNEL_HOP_WIDE] = "phi_hop_wide",     [PHI_KERNEL_RING] = "phi_ring",
+    [PHI_KERNEL_RING_LONG] = "phi_ring_long",   [PHI_KERNEL_HOP_STAGED] = "phi_hop_staged",
 };
 
 static CUresult load_module(struct phi_device *device)
@@ -495,6 +499,19 @@ int phi_device_repeat(struct phi_device *device, void *address, size_t size, siz
         phi_fail(device->report, rc, "a copy of %zu bytes inside cuda:%d did not end in time",
                  (times - 1) * size, device->info.ordinal);
     return rc;
+}
+
+int phi_device_view(struct phi_device *device, uint64_t host, uint64_t *address)
+{
+    const struct phi_driver *driver = device->driver;
+    CUdeviceptr pointer = 0;
+    const CUresult result = driver->cuPointerGetAttribute(
+        &pointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, (CUdeviceptr)host);
+    if (result != CUDA_SUCCESS)
+        return phi_cuda_result(device->report, driver, result,
+                               "the address of host memory on cuda:%d", device->info.ordinal);
+    *address = pointer;
+    return 0;
 }
 
 // The driver exports whole pages.

@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <stdint.h>
 
+#include "base/ranges.h"
 #include "base/stage.h"
 
 enum phi_kernel {
@@ -19,6 +20,7 @@ enum phi_kernel {
     PHI_KERNEL_COPY,
     PHI_KERNEL_COPIES,
     PHI_KERNEL_TRANSFER,
+    PHI_KERNEL_PAGES,
     PHI_KERNEL_HOP,
     PHI_KERNEL_HOP_SPREAD,
     PHI_KERNEL_HOP_LARGE,
@@ -128,6 +130,47 @@ struct phi_copies_args {
     uint32_t count;
     uint32_t reserved;
 };
+
+// phi_pages: any grid of one dimension; copies a list of pages. A *row* is row_bytes that follow
+// one another. Row r of page i of part p lies at the offset
+//
+//     at[p] + number(i) * page_stride + r * row_stride
+//
+// of an end. A page is left out where its number is -1 at an end, or where its rows do not all lie
+// in the end's size; the latter is counted in *skipped. With several ranges each row lies in one of
+// them, or is left out and counted. *broken as in phi_copies, or 0; number and sync likewise.
+//
+// Lists are device addresses, or PHI_PAGES_INLINE and the place in the payload; 0: none, where
+// number(i) is i, and the count is `pages`. Lists outside the payload are read in the order of the
+// stream.
+#define PHI_PAGES_INLINE  ((uint64_t)1 << 63)
+#define PHI_PAGES_PAYLOAD 3584
+
+struct phi_pages_end {
+    uint64_t base;   // of its only range
+    uint64_t ranges; // table of struct phi_range_entry, or 0
+    uint64_t size;   // of all ranges
+    uint64_t at;     // list of `parts` u64
+    uint64_t numbers;
+    uint64_t page_stride, row_stride;
+    uint64_t most; // no larger number can lie in the size: number * page_stride is no overflow
+    uint32_t number_bytes, range_count;
+};
+
+struct phi_pages_args {
+    struct phi_pages_end source, destination;
+    uint64_t count; // list of one u32
+    uint64_t row_bytes;
+    uint64_t broken, skipped; // skipped: u64, or 0
+    uint64_t done, number, sync;
+    uint32_t pages, parts, rows; // rows of all parts and pages, times pieces of a row: 32 bits
+    uint32_t unit;               // 16, 8, 4 or 1: all addresses and row_bytes are multiples of it
+    uint8_t payload[PHI_PAGES_PAYLOAD];
+};
+
+// The bytes of a row that a warp copies at once are units of 256.
+#define PHI_PAGES_TILE    256
+#define PHI_PAGES_THREADS 512
 
 // The words that the blocks of one launch meet at, in device memory. But for next and left they are
 // 0 before a launch and after it, so that a graph replays; launches with the same words follow one
@@ -298,6 +341,7 @@ enum phi_step_kind {
     // nothing: the other items of the operation touch the memory that this item names (in no
     // program)
     PHI_STEP_HOLD,
+    PHI_STEP_PAGES, // a COPY of a list of pages (in no program)
 };
 
 // The launch of a PUSH or a MOVE by hands. The second launch of a long PUSH or TAKE is SECOND where
@@ -421,6 +465,7 @@ static_assert(PHI_RING_LANE(2) + 8 * PHI_RING_ROWS <= PHI_RING_BYTES,
               "slots, lanes and stamps have room");
 static_assert(PHI_RING_UNITS % PHI_RING_ROW == 0, "rows have the same places in each lap");
 static_assert(sizeof(struct phi_hop_item) == 80, "shared with the device");
+static_assert(sizeof(struct phi_pages_args) == 3800, "shared with the device");
 static_assert(sizeof(struct phi_hop_args) == 80 * PHI_HOP_ENTRIES + 48, "shared with the device");
 static_assert(sizeof(struct phi_hop_args) <= 4096, "what every driver takes");
 

@@ -515,6 +515,23 @@ template <class Args> static __device__ void tell_number(const follower<Args> &n
     store_number_relaxed(next.args.done, next.args.number);
 }
 
+// The end of a launch of copies, behind release_copies().
+template <class Args>
+static __device__ __forceinline__ void end_copies(follower<Args> &next, const Args &args)
+{
+    if (args.sync == 0 || threadIdx.x != 0)
+        return;
+    next.look(); // a signal that ends the puts, mostly
+    const phi_meeting met =
+        meet_behind_gate(reinterpret_cast<phi_transfer_sync *>(args.sync), next.seen);
+    if (!met.last || args.done == 0)
+        return;
+    if (met.left)
+        leave_number(next, true);
+    else
+        tell_number(next, true);
+}
+
 extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     phi_copies(const __grid_constant__ phi_copies_args args)
 {
@@ -538,17 +555,7 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
                   return !look || !__syncthreads_or(threadIdx.x == 0 && is_skipped(item.broken));
               });
     release_copies();
-    if (args.sync == 0 || threadIdx.x != 0)
-        return;
-    next.look(); // a signal that ends the puts, mostly
-    const phi_meeting met =
-        meet_behind_gate(reinterpret_cast<phi_transfer_sync *>(args.sync), next.seen);
-    if (!met.last || args.done == 0)
-        return;
-    if (met.left)
-        leave_number(next, true);
-    else
-        tell_number(next, true);
+    end_copies(next, args);
 }
 
 // Only block 0 polls host memory. The others wait for it in device memory; blocks are started in
@@ -595,5 +602,6 @@ extern "C" __global__ void __launch_bounds__(PHI_COPY_THREADS)
     store_number(args.done, args.number);
 }
 
+#include "cuda/pages.cuh"
 #include "cuda/hop.cuh"
 #include "cuda/staged.cuh"

@@ -14,6 +14,10 @@ struct phi_pending;
 // up meanwhile: to be called before phi_request_take. -ENOMEM, PH_EDRIVER.
 int phi_request_bounces(struct phi_self *self, const struct ph_operation *ops, size_t n);
 
+// phi_request_exports makes the exports that lists of ranges in these operations need, and gives
+// the lock up meanwhile: to be called before phi_request_take. -ENOMEM, or why there is none.
+int phi_request_exports(struct phi_self *self, const struct ph_operation *ops, size_t n);
+
 // phi_request_renew gives one whose bounce buffer was given back another one, and gives the lock up
 // meanwhile. -ENOMEM, PH_EDRIVER, or why it cannot be exported.
 int phi_request_renew(struct phi_pending *pending);

@@ -25,6 +25,7 @@
 #include "meeting/path.h"
 #include "meeting/prepare.h"
 #include "peer/channel.h"
+#include "peer/channel_ranges.h"
 #include "peer/exports.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
@@ -45,6 +46,7 @@ struct progress {
     struct phi_peer *prepare;         // to connect to
     struct phi_peer *offer;           // to send offers to
     struct phi_remote_export *import; // to map
+    struct phi_pending *ranges;       // whose channel's tables are to be made
     struct phi_pending *renew;        // to be given a bounce buffer
     bool ask;
     bool published; // in this pass
@@ -84,6 +86,8 @@ static void note_work(struct progress *p, struct phi_pending *pending,
         p->look = true;
     if (import != NULL)
         p->import = import;
+    if (pending->ranges)
+        p->ranges = pending;
     if (pending->renews)
         p->renew = pending;
 }
@@ -148,6 +152,8 @@ static bool work(struct ph_exchange_request *request, const struct progress *p, 
         *rc = phi_offer_send(request, p->offer, deadline);
     else if (p->import != NULL)
         phi_contact_import(p->import, deadline);
+    else if (p->ranges != NULL)
+        *rc = phi_ranges_make(p->ranges->key, deadline);
     else if (p->renew != NULL)
         *rc = phi_request_renew(p->renew);
     else if (p->ask)
@@ -155,6 +161,12 @@ static bool work(struct ph_exchange_request *request, const struct progress *p, 
     else
         return false;
     return true;
+}
+
+// Returns whether `work` found something to do.
+static bool has_worked(const struct progress *p)
+{
+    return p->prepare || p->offer || p->import || p->ranges || p->renew || p->ask;
 }
 
 static void let_go(struct phi_self *self, struct phi_pending *pending)
@@ -316,7 +328,9 @@ static int start(struct phi_self *self, const struct ph_operation *ops, size_t n
         note_thread(self);
     renew_peers(self, ops, n);
     // Behind that, as a new life of a peer needs new ones; and nothing behind it gives up the lock.
-    rc = phi_request_bounces(self, ops, n);
+    rc = phi_request_exports(self, ops, n);
+    if (rc == 0)
+        rc = phi_request_bounces(self, ops, n);
     if (rc == 0)
         rc = check_life(self);
     if (rc == 0 && serve != NULL && !serve->stands(serve->opaque))
@@ -535,7 +549,7 @@ static int carry(struct ph_exchange_request *request, int64_t deadline)
             rc = -ETIMEDOUT;
         if (rc || (work(request, &p, deadline, &rc) && rc))
             return rc;
-        if (p.prepare || p.offer || p.import || p.renew || p.ask || help_others(self, deadline))
+        if (has_worked(&p) || help_others(self, deadline))
             continue;
         if (spin(p.first, end))
             continue;

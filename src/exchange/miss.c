@@ -14,6 +14,7 @@
 #include "lane/staging.h"
 #include "meeting/path.h"
 #include "peer/channel.h"
+#include "peer/channel_ranges.h"
 #include "peer/keys.h"
 #include "peer/peer.h"
 #include "peer/self.h"
@@ -94,11 +95,12 @@ static void set_route(struct ph_channel *channel, const struct phi_own_buffer *o
 {
     struct phi_peer *peer = channel->peer;
     channel->fixed.by_net = peer->to.link != NULL;
-    if (!channel->fixed.by_net || channel->kept.remote_export == NULL ||
+    if (!channel->fixed.by_net || channel->kept.remote.first.export_ == NULL ||
         channel->fixed.own.reach != PHI_REASON_NONE ||
         (peer->staging != NULL && !phi_staging_registered(channel->kept.key)))
         return;
-    int rc = phi_link_route(peer->to.link, own->export_->id, &channel->kept.remote_export->target,
+    int rc = phi_link_route(peer->to.link, own->first.export_->id,
+                            &channel->kept.remote.first.export_->target,
                             channel->fixed.remote_offset, &channel->fixed.route);
     channel->fixed.route.to_device = channel->fixed.theirs.kind != PHI_KIND_HOST;
     if (rc) {
@@ -155,24 +157,13 @@ static struct ph_channel *make_channel(struct phi_key *key, uint32_t line, uint8
     channel->fixed.protocol[0] = key->role & PH_ROLE_RECEIVER ? theirs->protocol : 0;
     channel->fixed.own.reach = reach;
     channel->fixed.theirs.reach = reached;
-    channel->fixed.own.address = own->address;
-    channel->fixed.own.size = own->size;
-    channel->fixed.own.kind = own->export_->export_.allocation.kind;
+    phi_ranges_set(channel, own, theirs);
     if (channel->fixed.own.kind == PHI_KIND_HOST)
         atomic_store(&key->peer->self->issuing.unfenced, true);
-    channel->fixed.theirs.size = theirs->size;
-    if (theirs->export_ != NULL)
-        channel->fixed.theirs.kind = theirs->export_->info.allocation.kind;
-    if (theirs->export_ != NULL && theirs->export_->import != NULL)
-        channel->fixed.theirs.address =
-            (uint8_t *)theirs->export_->import->address + theirs->offset;
     if (channel->fixed.unbound) {
         channel->fixed.area = phi_bounce_area(own->size);
         channel->fixed.part = phi_bounce_part(own->size, theirs->size);
     }
-    channel->fixed.local_base = own->export_->export_.allocation.base;
-    channel->kept.remote_export = theirs->export_;
-    channel->fixed.remote_offset = theirs->offset;
     set_lines(channel, key->peer->segment);
     set_route(channel, own);
     // The peer may have gone right after it confirmed: then nobody walks the list of channels
@@ -255,6 +246,20 @@ static int check_bound(const struct phi_key *key, const struct phi_own_buffer *o
                     own->unbound ? key->peer->self->rank : key->peer->rank);
 }
 
+// Both ends know how many ranges each has.
+static int check_ranges(const struct phi_key *key, const struct phi_own_buffer *own,
+                        const struct phi_peer_buffer *their)
+{
+    const uint32_t most =
+        own->range_count > their->ranges.count ? own->range_count : their->ranges.count;
+    if (most == 1 || key->peer->to.link == NULL)
+        return 0;
+    return phi_fail(key->peer->self->report, -ENOTSUP,
+                    "operation %llu with rank %d names %u ranges and goes over the net, where an "
+                    "operation has one",
+                    (unsigned long long)key->op_id, key->peer->rank, most);
+}
+
 static void give_flags(struct ph_channel *channel, uint32_t parts)
 {
     phi_flags_give(channel, parts);
@@ -275,6 +280,8 @@ static int conclude(struct phi_key *key, uint64_t theirs, struct ph_channel **ou
     if (is_released(reach, reached))
         return own->released && !own->unbound ? phi_release_fail(key) : -ESTALE;
     int rc = check_bound(key, own, their);
+    if (rc == 0)
+        rc = check_ranges(key, own, their);
     if (rc)
         return rc;
     if (is_full(reach) || is_full(reached) ||
@@ -315,6 +322,23 @@ static bool find_room(struct phi_pending *pending, enum phi_reason found, enum p
     return !pending->blocked;
 }
 
+// Returns why a buffer of the peer cannot be reached: the reason of the first of its ranges that
+// has one. *next: an allocation that must be mapped before that is known, or NULL.
+static enum phi_reason mapping_of(const struct phi_self *self, const struct phi_peer_ranges *ranges,
+                                  struct phi_remote_export **next)
+{
+    enum phi_reason reason = PHI_REASON_NONE;
+    *next = NULL;
+    for (uint32_t i = 0; i < ranges->count && *next == NULL; i++) {
+        struct phi_remote_export *e = phi_peer_range(ranges, i)->export_;
+        if (!e->tried || (phi_reason_passes(e->reason) && e->call != self->exchanges.calls))
+            *next = e;
+        else if (reason == PHI_REASON_NONE)
+            reason = e->reason;
+    }
+    return reason;
+}
+
 // may_confirm says whether this rank can give its confirm, and with which reason. *import is an
 // allocation of the peer that must be mapped first.
 static bool may_confirm(struct phi_pending *pending, struct phi_remote_export **import,
@@ -339,20 +363,22 @@ static bool may_confirm(struct phi_pending *pending, struct phi_remote_export **
         told != NULL && !over &&
         (phi_flag_memory_owes(key->peer) ||
          phi_flag_memory_short(key->peer, !phi_key_mine(key, key->agreement.mine)->unbound));
+    pending->ranges = false;
     *reason = PHI_REASON_RELEASED;
     if (over)
         return find_room(pending, PHI_REASON_RELEASED, reason);
     if (told == NULL || awaits || pending->tells)
         return false;
-    struct phi_remote_export *e = told->export_, *flags = phi_flag_memory_wanted(key->peer);
-    if (e->tried && flags != NULL)
-        *import = flags->importing || flags->peer->state == PHI_PEER_BROKEN ? NULL : flags;
-    else if (!e->tried ||
-             (phi_reason_passes(e->reason) && e->call != key->peer->self->exchanges.calls))
+    struct phi_remote_export *e, *flags = phi_flag_memory_wanted(key->peer);
+    const enum phi_reason found = mapping_of(key->peer->self, &told->ranges, &e);
+    if (e == NULL)
+        e = flags;
+    if (e != NULL) {
         *import = e->importing || e->peer->state == PHI_PEER_BROKEN ? NULL : e;
-    else
-        return find_room(pending, e->reason, reason);
-    return false;
+        return false;
+    }
+    pending->ranges = phi_ranges_wanted(key);
+    return !pending->ranges && find_room(pending, found, reason);
 }
 
 const _Atomic uint64_t *phi_confirm_awaited(const struct phi_key *key)

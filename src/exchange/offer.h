@@ -14,7 +14,7 @@ struct phi_peer;
 struct phi_writer;
 
 #define PHI_OFFER_MAGIC   0x464f4850u // "PHOF"
-#define PHI_OFFER_VERSION 13
+#define PHI_OFFER_VERSION 14
 
 // One descriptor to send: own buffer `number` of `key`.
 struct phi_descriptor {

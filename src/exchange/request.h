@@ -32,6 +32,7 @@ struct phi_pending {
     bool blocked;    // until there is room for its key or its channel
     // a part of flags is to be made, or told to the peer, first (lane/flag_memory.h)
     bool tells;
+    bool ranges; // the tables of its channel are to be made first (peer/ranges.h)
     bool renews; // its bounce buffer was given back with a channel that has ended: it needs one
     int result;
     struct ph_channel *channel;

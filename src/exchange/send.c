@@ -122,23 +122,34 @@ static bool is_unregistered(const struct phi_peer *peer, const struct phi_local_
     return !e->sent[peer->rank] && !phi_link_target(peer->to.link, e->id, &target);
 }
 
-// An allocation that could not be registered is offered without its registration, for good: both
-// ranks go by what was offered. A link that has ended meanwhile says so itself.
-int phi_hello_register(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n)
+// Gives the lock up for each range that is to be registered. Its export stays meanwhile: a key that
+// the request holds has a buffer in it.
+static int register_ranges(struct phi_peer *peer, const struct phi_descriptor *descriptor)
 {
     struct phi_self *self = peer->self;
     int rc = 0;
-    for (size_t i = 0; i < n && rc != -ENOMEM && phi_staging_may_register(peer); i++) {
-        // The export stays: a key that the request holds has a buffer in it.
-        const struct phi_local_export *e =
-            phi_key_mine(descriptors[i].key, descriptors[i].number)->export_;
+    for (uint32_t i = 0; rc != -ENOMEM; i++) {
+        struct phi_own_buffer *own = phi_key_mine(descriptor->key, descriptor->number);
+        if (i >= own->range_count)
+            break;
+        const struct phi_local_export *e = phi_own_range(own, i)->export_;
         if (!is_unregistered(peer, e))
             continue;
         const struct phi_allocation allocation = e->export_.allocation;
-        uint32_t id = e->id;
+        const uint32_t id = e->id;
         pthread_mutex_unlock(&self->lock);
         rc = phi_way_register(&self->net.way, peer->to.link, id, &allocation);
         pthread_mutex_lock(&self->lock);
     }
+    return rc;
+}
+
+// An allocation that could not be registered is offered without its registration, for good: both
+// ranks go by what was offered. A link that has ended meanwhile says so itself.
+int phi_hello_register(struct phi_peer *peer, const struct phi_descriptor *descriptors, size_t n)
+{
+    int rc = 0;
+    for (size_t i = 0; i < n && rc != -ENOMEM && phi_staging_may_register(peer); i++)
+        rc = register_ranges(peer, &descriptors[i]);
     return rc == -ENOMEM ? rc : 0;
 }

@@ -67,8 +67,9 @@ void phi_flags_give(struct ph_channel *channel, uint32_t parts)
     channel->fixed.linked = channel->fixed.own.kind != PHI_KIND_HOST &&
                             channel->fixed.theirs.kind != PHI_KIND_HOST && !phi_flag_pair(peer).bus;
     // If one end takes no multiprocessor for the channel, its messages go by words at both ends.
+    // So do they if an end has several ranges: flags know one address for an end.
     if (line >= PHI_FLAG_LINES || channel->fixed.own.zero_sm || channel->fixed.theirs.zero_sm ||
-        !(parts & 1u << phi_flag_slots_part(line)))
+        channel->fixed.ranged || !(parts & 1u << phi_flag_slots_part(line)))
         return;
     const bool wide = line < PHI_FLAG_WIDE && (parts & 1u << phi_flag_wide_part(line));
     channel->fixed.own.flags = phi_flag_memory_own(peer, line, wide);
@@ -99,7 +100,8 @@ void phi_flags_ring(struct ph_channel *channel)
 
 enum phi_reason phi_flags_none(const struct ph_channel *channel)
 {
-    return channel->kept.flag_parts == 0           ? PHI_REASON_FLAGS
+    return channel->fixed.ranged                   ? PHI_REASON_RANGES
+           : channel->kept.flag_parts == 0         ? PHI_REASON_FLAGS
            : channel->fixed.index < PHI_FLAG_LINES ? PHI_REASON_BUDGET
                                                    : PHI_REASON_LINES;
 }

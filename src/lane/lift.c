@@ -21,7 +21,7 @@ bool phi_revoke_key(const struct phi_key *key)
     // message has been taken. Whichever comes first under the lock, this look or the message, the
     // other sees it.
     return atomic_load(&phi_segment_slot(segment, !segment->side, key->slot)->released) == number ||
-           (buffer != NULL && (buffer->released || buffer->export_ == NULL)); // forgotten
+           (buffer != NULL && (buffer->released || phi_peer_ranges_has(&buffer->ranges, NULL)));
 }
 
 // Returns the bit of a word that this end waits for. *copies: whether a copy into the peer's buffer

@@ -175,7 +175,7 @@ bool phi_staging_registered(const struct phi_key *key)
     const struct phi_peer_buffer *theirs = phi_key_theirs(key, key->agreement.theirs);
     // The data of an unbound channel may lie anywhere, in memory that is not registered.
     return phi_staging_may_register(key->peer) && own->region && !own->unbound &&
-           theirs->export_ != NULL && theirs->export_->has_target;
+           theirs->ranges.first.export_ != NULL && theirs->ranges.first.export_->has_target;
 }
 
 // ---- places
@@ -348,7 +348,7 @@ static bool find_place(struct phi_key *key, uint32_t chunk, struct phi_stage_pla
 // Data that comes into memory of the device shows only when it is flushed.
 static void flush_here(const struct ph_channel *channel, const struct phi_key *key)
 {
-    const uint32_t id = phi_key_mine(key, channel->fixed.own.number)->export_->id;
+    const uint32_t id = phi_key_mine(key, channel->fixed.own.number)->first.export_->id;
     phi_link_flushes(channel->peer->to.link, channel->fixed.index,
                      channel->fixed.own.kind == PHI_KIND_HOST ? PHI_HOST_MEMORY : id);
 }

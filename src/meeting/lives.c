@@ -46,7 +46,7 @@ static void free_channels(struct ph_channel *channel)
     while (channel != NULL) {
         struct ph_channel *next = channel->kept.next;
         phi_staging_close(channel);
-        free(channel);
+        phi_channel_free(channel);
         channel = next;
     }
 }
@@ -96,6 +96,8 @@ static void forget(struct phi_peer *peer)
 {
     size_t cursor = 0;
     for (struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;) {
+        for (uint32_t i = 0; i < key->theirs.count; i++)
+            phi_peer_buffer_fini(peer, &key->theirs.list[i]);
         free(key->theirs.list);
         key->theirs.list = NULL;
         key->theirs.count = key->theirs.room = 0;

@@ -3,9 +3,45 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 
 #include "peer/peer.h"
+#include "peer/ranges.h"
 #include "peer/self.h"
+
+bool phi_channel_lies_in(const struct ph_channel *channel, uint64_t base)
+{
+    if (channel->fixed.local_base == base)
+        return true;
+    for (uint32_t i = 1; i < channel->fixed.own.range_count; i++)
+        if (channel->fixed.local_bases[i - 1] == base)
+            return true;
+    return false;
+}
+
+uint8_t *phi_channel_range_at(const struct phi_channel_end *end, uint64_t offset, uint64_t *size)
+{
+    uint32_t low = 0, high = end->range_count - 1; // the last one that begins at most there
+    while (low < high) {
+        const uint32_t middle = low + (high - low + 1) / 2;
+        if (end->ranges[middle].begin <= offset)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    const struct phi_range_entry *entry = &end->ranges[low];
+    const uint64_t stop = low + 1 < end->range_count ? end->ranges[low + 1].begin : end->size;
+    if (*size > stop - offset)
+        *size = stop - offset;
+    return (uint8_t *)(uintptr_t)entry->address + (offset - entry->begin);
+}
+
+void phi_channel_free(struct ph_channel *channel)
+{
+    phi_skips_give(&channel->self->executor->skips, atomic_load(&channel->live.skips));
+    phi_ranges_free(channel->kept.ranges);
+    free(channel);
+}
 
 int phi_device_channel_busy(const struct ph_channel *channel, const char *what)
 {

@@ -11,14 +11,15 @@
 
 #include <peerhop/channel.h>
 
+#include "base/ranges.h"
 #include "net/net.h"
+#include "peer/ranges.h"
 #include "semaphore/executor.h"
 
 struct phi_key;
 struct phi_lane;
 struct phi_peer;
 struct phi_self;
-struct phi_remote_export;
 struct phi_stage_lane;
 
 // The largest messages, in bytes, that go by ll and by sm. The table belongs to the sender's
@@ -62,8 +63,12 @@ struct phi_channel_end {
     uint8_t kind;     // of its memory: enum phi_kind
     uint8_t reach;    // enum phi_reason: of this end's import of the other's buffer
     bool zero_sm;     // PH_ZERO_SM: this end launches no kernel for the channel
-    uint8_t *address; // in this process; NULL: no import here
-    size_t size;
+    uint8_t *address; // in this process, of the first range; NULL: no import here
+    size_t size;      // of all ranges
+    // Of several ranges: their table, and a copy of it for kernels (0: none). NULL: one range.
+    const struct phi_range_entry *ranges;
+    uint64_t ranges_device;
+    uint32_t range_count;
     struct phi_line *line;
     uint64_t line_device; // of the line, or 0
     struct phi_flag_end flags;
@@ -76,6 +81,7 @@ struct phi_channel_fixed {
     uint8_t role;
     uint8_t life;  // of the line; over the net
     bool unbound;  // its buffers are bounce buffers: calls name their memory
+    bool ranged;   // an end has several ranges, so that copies may be cut
     bool loopback; // unbound, of this rank to itself (peer/loopback.h): it has no buffers
     bool by_net;
     // both buffers lie in devices that no bus is known to join, and this end has flags
@@ -90,8 +96,9 @@ struct phi_channel_fixed {
     // In an unbound channel, `area` is where the area begins that this end fills, in its own bounce
     // buffer. `part` is the most bytes of a message that go at once.
     size_t area, part;
-    uint64_t local_base;    // of the own buffer's allocation
-    uint64_t remote_offset; // of the peer's buffer in its allocation
+    uint64_t local_base;         // of the allocation of the own buffer, or of its first range
+    const uint64_t *local_bases; // of the allocations of the other ranges, or NULL
+    uint64_t remote_offset;      // of the peer's buffer in its allocation
 };
 
 // The message of an unbound channel whose turn it is, in one direction. One thread calls on a
@@ -126,7 +133,8 @@ struct phi_channel_live {
     _Atomic uint32_t grouped;      // scratch of ph_group: kinds seen, by direction
     _Atomic size_t tells;          // ... and the place of the signal in its list, if it has one
     struct phi_turn turn[2];
-    struct phi_uses uses; // of both buffers and of the words by this end's streams
+    _Atomic uint32_t skips; // the word of executor->skips that counts pages left out, or 0
+    struct phi_uses uses;   // of both buffers and of the words by this end's streams
 };
 
 // The end of one channel alone, which release/abort.c carries out.
@@ -151,9 +159,10 @@ struct phi_channel_kept {
     bool asked;               // the peer is asked about it as a spent channel
     bool let_go;              // revoked, and nothing will be posted for this end any more
     struct ph_channel *spent_next;
-    int64_t spent_pinned;                    // when its flags were first found not at rest, or 0
-    struct phi_remote_export *remote_export; // NULL: closed
-    struct phi_net_told told_by_then;        // posts over the net by the time it was let go
+    int64_t spent_pinned;              // when its flags were first found not at rest, or 0
+    struct phi_peer_ranges remote;     // the exports are NULL: closed
+    struct phi_channel_ranges *ranges; // where an end has several ranges: their memory
+    struct phi_net_told told_by_then;  // posts over the net by the time it was let go
     uint32_t flag_parts; // parts that both ends confirmed to have of both ranks, a bit for each
     struct phi_abort abort;
 };
@@ -183,13 +192,31 @@ struct phi_channel_call {
         size_t message; // of an unbound channel: the size of the whole message
         void *to;       // of one of this rank to itself: where it goes
     };
+    struct phi_page_list *pages; // of a put or get of a list of pages, or NULL
     // transfer/issue.h, phi_call_decide, decides how the message of the call moves (`method`), and
     // in which steps. NULL: it has not.
     const struct phi_program *program;
 };
 
+// phi_channel_free frees a channel that nobody uses.
+void phi_channel_free(struct ph_channel *channel);
+
 // phi_device_channel_busy (with the lock) is the refusal of what a device channel is in the way of.
 int phi_device_channel_busy(const struct ph_channel *channel, const char *what);
+
+// phi_channel_lies_in returns whether a range of the own buffer lies in the allocation at `base`.
+bool phi_channel_lies_in(const struct ph_channel *channel, uint64_t base);
+
+// The part of phi_channel_at for an end of several ranges.
+uint8_t *phi_channel_range_at(const struct phi_channel_end *end, uint64_t offset, uint64_t *size);
+
+// phi_channel_at returns where an offset of an end lies, and cuts *size to what lies there in one
+// piece.
+static inline uint8_t *phi_channel_at(const struct phi_channel_end *end, uint64_t offset,
+                                      uint64_t *size)
+{
+    return end->ranges == NULL ? end->address + offset : phi_channel_range_at(end, offset, size);
+}
 
 // phi_channel_active returns whether this end is the active one of send/recv in a direction.
 bool phi_channel_active(const struct ph_channel *channel, bool outgoing);

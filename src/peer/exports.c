@@ -49,10 +49,14 @@ void phi_key_disown(struct phi_key *key)
 {
     for (uint32_t i = 0; i < key->own.count; i++) {
         struct phi_own_buffer *own = &key->own.list[i];
-        own->export_->entries--;
-        own->export_->buffers -= own->released ? 0 : 1;
-        if (own->unbound && own->export_->buffers == 0) // nobody else gives it back
-            phi_release_unused(key->peer->self, own->export_);
+        for (uint32_t j = 0; j < own->range_count; j++) {
+            struct phi_local_export *e = phi_own_range(own, j)->export_;
+            e->entries--;
+            e->buffers -= own->released ? 0 : 1;
+            if (own->unbound && e->buffers == 0) // nobody else gives it back
+                phi_release_unused(key->peer->self, e);
+        }
+        phi_own_buffer_fini(own);
     }
     key->own.count = 0;
 }
@@ -98,15 +102,23 @@ void phi_release_prune(struct phi_key *key)
             key->own.list[kept++] = own;
             continue;
         }
-        own.export_->entries--;
-        phi_export_drop(key->peer->self, own.export_);
+        for (uint32_t j = 0; j < own.range_count; j++) {
+            struct phi_local_export *e = phi_own_range(&own, j)->export_;
+            e->entries--;
+            phi_export_drop(key->peer->self, e);
+        }
+        phi_own_buffer_fini(&own);
     }
     key->own.count = kept;
     kept = 0;
-    for (uint32_t i = 0; i < key->theirs.count; i++)
-        if (key->theirs.list[i].export_ != NULL ||
-            (open && agreement->theirs == key->theirs.list[i].number))
-            key->theirs.list[kept++] = key->theirs.list[i];
+    for (uint32_t i = 0; i < key->theirs.count; i++) {
+        struct phi_peer_buffer *theirs = &key->theirs.list[i];
+        if (!phi_peer_ranges_has(&theirs->ranges, NULL) ||
+            (open && agreement->theirs == theirs->number))
+            key->theirs.list[kept++] = *theirs;
+        else
+            phi_peer_buffer_fini(key->peer, theirs);
+    }
     key->theirs.count = kept;
 }
 

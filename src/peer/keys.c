@@ -23,6 +23,19 @@ static bool same_key(const void *value, const void *name)
     return key->op_id == wanted->op_id && key->role == wanted->role;
 }
 
+void phi_own_buffer_fini(struct phi_own_buffer *own)
+{
+    free(own->rest);
+    own->rest = NULL;
+}
+
+void phi_peer_buffer_fini(struct phi_peer *peer, struct phi_peer_buffer *buffer)
+{
+    peer->keys.ranges -= buffer->ranges.count - 1;
+    free(buffer->ranges.rest);
+    buffer->ranges = (struct phi_peer_ranges){.count = 1};
+}
+
 struct phi_key *phi_key_find(const struct phi_peer *peer, uint64_t op_id, uint8_t role)
 {
     struct key_name name = {op_id, role};
@@ -147,16 +160,22 @@ struct phi_peer_buffer *phi_key_theirs(const struct phi_key *key, uint32_t numbe
 #define THEIRS_MAX 65536
 #define MOVED_MAX  (16 * THEIRS_MAX)
 
-int phi_key_tell(struct phi_key *key, const struct phi_peer_buffer *buffer)
+// The same bound for the ranges of all buffers of a peer: 24 MiB.
+#define RANGES_MAX (1u << 20)
+
+static int tell(struct phi_key *key, const struct phi_peer_buffer *buffer)
 {
     uint32_t place = place_of(key, buffer->number), behind = key->theirs.count - place;
     if (buffer->number == 0 || buffer->number == PHI_AGREEMENT_GONE ||
         key->theirs.count == THEIRS_MAX)
         return -EBADMSG;
     if (behind > 0 && key->theirs.list[place].number == buffer->number)
-        return 0;
+        return -EEXIST;
     if (behind > MOVED_MAX - key->theirs.moved)
         return -EBADMSG;
+    if (buffer->ranges.count - 1 > RANGES_MAX - key->peer->keys.ranges)
+        return phi_fail(key->peer->self->report, -EBADMSG,
+                        "rank %d names more than %u ranges of memory", key->peer->rank, RANGES_MAX);
     struct phi_peer_buffer *grown =
         phi_array_grow(key->theirs.list, key->theirs.count, &key->theirs.room, sizeof *grown);
     if (grown == NULL)
@@ -166,5 +185,14 @@ int phi_key_tell(struct phi_key *key, const struct phi_peer_buffer *buffer)
     grown[place] = *buffer;
     key->theirs.count++;
     key->theirs.moved += behind;
+    key->peer->keys.ranges += buffer->ranges.count - 1;
     return 0;
+}
+
+int phi_key_tell(struct phi_key *key, struct phi_peer_buffer *buffer)
+{
+    const int rc = tell(key, buffer);
+    if (rc)
+        free(buffer->ranges.rest);
+    return rc == -EEXIST ? 0 : rc;
 }

@@ -29,6 +29,7 @@ struct phi_local_export {
     struct phi_bounce *bounce; // the own bounce buffer in it, which ends with it; or NULL
     uint8_t
         *sent; // by rank: 1: the record was sent to this life of the peer; 2: and so was its end
+    uint64_t offer;                // number of the offer that tells of it
     int64_t told_at;               // when the end was told last
     struct phi_local_export *next; // of self->exports.ended
 };
@@ -53,14 +54,22 @@ struct phi_remote_export {
     enum phi_reason reason;
 };
 
-// A buffer of this rank as a key knows it. Numbers grow, and no two buffers of a pair of lives ever
-// have the same, whatever their keys.
-struct phi_own_buffer {
-    uint32_t number;
+// A range of this rank's memory, which lies in one allocation.
+struct phi_own_range {
     void *address;
-    size_t size;
+    uint64_t size;
     uint64_t offset; // in the allocation
     struct phi_local_export *export_;
+};
+
+// A buffer of this rank as a key knows it: one range, or a list of several. Numbers grow, and no
+// two buffers of a pair of lives ever have the same, whatever their keys.
+struct phi_own_buffer {
+    uint32_t number;
+    uint32_t range_count; // > 0
+    struct phi_own_range first;
+    struct phi_own_range *rest; // the ranges behind the first one, or NULL
+    size_t size;                // of all ranges
     uint8_t protocol;
     struct phi_limits limits; // of what is sent from it
     bool told;                // an offer with it was begun: the peer may know of it
@@ -74,8 +83,8 @@ struct phi_own_buffer {
 // A buffer of the peer as a key knows it.
 struct phi_peer_buffer {
     uint32_t number;
-    struct phi_remote_export *export_;
-    uint64_t offset, size;
+    struct phi_peer_ranges ranges;
+    uint64_t size; // of all ranges
     uint8_t protocol;
     struct phi_flag_table table; // of what is sent from it
     bool released;               // by the peer
@@ -121,9 +130,10 @@ struct phi_follower {
 
 // The objects that have to be there before a confirm promises a channel.
 struct phi_made {
-    struct ph_channel *channel;   // or NULL
-    struct phi_stage_place place; // its slots
-    struct phi_early_end *early;  // the peer has ended that channel already; see release/abort.h
+    struct ph_channel *channel;        // or NULL
+    struct phi_stage_place place;      // its slots
+    struct phi_channel_ranges *ranges; // its tables, where an end has several ranges, or NULL
+    struct phi_early_end *early; // the peer has ended that channel already; see release/abort.h
 };
 
 // An operation key: (peer, op id, role).
@@ -161,6 +171,17 @@ static inline uint8_t phi_role_opposite(uint8_t role)
     return role == PH_ROLE_SENDER ? PH_ROLE_RECEIVER : PH_ROLE_SENDER;
 }
 
+static inline struct phi_own_range *phi_own_range(struct phi_own_buffer *own, uint32_t i)
+{
+    return i == 0 ? &own->first : &own->rest[i - 1];
+}
+
+// phi_own_buffer_fini frees what a buffer has besides itself.
+void phi_own_buffer_fini(struct phi_own_buffer *own);
+
+// phi_peer_buffer_fini frees what a buffer of the peer has besides itself.
+void phi_peer_buffer_fini(struct phi_peer *peer, struct phi_peer_buffer *buffer);
+
 // phi_peer_slots_grow makes room for the key of a slot (< PEERHOP_CHANNELS); false: there is no
 // memory.
 bool phi_peer_slots_grow(struct phi_peer *peer, uint32_t slot);
@@ -195,8 +216,8 @@ static inline bool phi_key_mine_released(const struct phi_key *key, uint32_t num
 }
 struct phi_peer_buffer *phi_key_theirs(const struct phi_key *key, uint32_t number);
 
-// phi_key_tell files a buffer of the peer; a number that is there already keeps what it means.
-// -EBADMSG, -ENOMEM.
-int phi_key_tell(struct phi_key *key, const struct phi_peer_buffer *buffer);
+// phi_key_tell files a buffer of the peer, which it takes over; a number that is there already
+// keeps what it means. -EBADMSG, -ENOMEM.
+int phi_key_tell(struct phi_key *key, struct phi_peer_buffer *buffer);
 
 #endif

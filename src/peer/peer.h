@@ -97,6 +97,7 @@ struct phi_keys {
     uint32_t *slot_lives; // by slot: of its present use; at the higher rank: the last that is over
     uint32_t slots_room;  // of `slots` and `slot_lives`: they grow as slots are given
     uint32_t numbers;     // given to own buffers so far
+    uint32_t ranges;      // of all buffers of the peer, behind their first ones
 };
 
 // Allocations of the peer that it has offered.

@@ -91,6 +91,7 @@ struct phi_own_exports {
     struct phi_local_export *ended; // of no use any more, but peers may map them
     struct phi_release *releases;   // under way
     uint64_t release_ids;           // given so far
+    uint64_t offers;                // encoded so far
 };
 
 struct phi_exchanges {

@@ -313,6 +313,8 @@ static void renew_key(struct phi_key *key)
     for (uint32_t i = 0; i < key->theirs.count; i++)
         if (key->theirs.list[i].number > key->theirs.asked)
             key->theirs.list[kept++] = key->theirs.list[i];
+        else
+            phi_peer_buffer_fini(peer, &key->theirs.list[i]);
     key->theirs.count = kept;
     for (uint32_t i = 0; i < key->own.count; i++)
         key->own.list[i].offered = false;

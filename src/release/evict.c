@@ -91,7 +91,7 @@ void phi_evict_channel(struct ph_channel *channel)
     if (channel->kept.handles > 0)
         leave_husk(channel);
     else
-        free(channel);
+        phi_channel_free(channel);
     phi_count(peer->self->counters, retired, 1);
 }
 
@@ -147,12 +147,17 @@ struct ph_channel *phi_evict_channel_at(const struct phi_key *key, uint32_t line
 
 void phi_key_free(struct phi_key *key)
 {
+    for (uint32_t i = 0; i < key->own.count; i++)
+        phi_own_buffer_fini(&key->own.list[i]);
+    for (uint32_t i = 0; i < key->theirs.count; i++)
+        phi_peer_buffer_fini(key->peer, &key->theirs.list[i]);
     free(key->own.list);
     free(key->theirs.list);
     free(key->channels.list);
     key->peer->self->exchanges.keys_freed++;
     phi_staging_give_back(key->peer, &key->made.place);
     free(key->made.channel);
+    phi_ranges_free(key->made.ranges);
     free(key->made.early);
     free(key);
 }

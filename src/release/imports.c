@@ -40,7 +40,7 @@ static bool is_unused(struct phi_peer *peer, const struct phi_remote_export *e)
 {
     for (struct ph_channel *channel = peer->channels.first; channel != NULL;
          channel = channel->kept.next)
-        if (channel->kept.remote_export == e && !phi_revoke_drained(channel))
+        if (phi_peer_ranges_has(&channel->kept.remote, e) && !phi_revoke_drained(channel))
             return false;
     return true;
 }
@@ -51,11 +51,12 @@ static bool is_wanted(struct phi_peer *peer, const struct phi_remote_export *e)
     size_t cursor = 0;
     for (struct ph_channel *channel = peer->channels.first; channel != NULL;
          channel = channel->kept.next)
-        if (channel->kept.remote_export == e)
+        if (phi_peer_ranges_has(&channel->kept.remote, e))
             return true;
     for (struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;) {
         const struct phi_peer_buffer *theirs = phi_key_theirs(key, key->agreement.theirs);
-        if (key->agreement.state == PHI_AGREEMENT_OPEN && theirs != NULL && theirs->export_ == e)
+        if (key->agreement.state == PHI_AGREEMENT_OPEN && theirs != NULL &&
+            phi_peer_ranges_has(&theirs->ranges, e))
             return true;
     }
     return false;
@@ -104,12 +105,10 @@ static void forget(struct phi_peer *peer, struct phi_remote_export *e)
     size_t cursor = 0;
     for (struct ph_channel *channel = peer->channels.first; channel != NULL;
          channel = channel->kept.next)
-        if (channel->kept.remote_export == e)
-            channel->kept.remote_export = NULL;
+        phi_peer_ranges_forget(&channel->kept.remote, e);
     for (struct phi_key *key; (key = phi_map_next(&peer->keys.all, &cursor)) != NULL;) {
         for (uint32_t i = 0; i < key->theirs.count; i++)
-            if (key->theirs.list[i].export_ == e)
-                key->theirs.list[i].export_ = NULL;
+            phi_peer_ranges_forget(&key->theirs.list[i].ranges, e);
         phi_release_prune(key);
     }
     phi_map_remove(&peer->imports.all, phi_hash(e->id, 1), e);
@@ -125,7 +124,7 @@ static bool is_delivered(struct phi_peer *peer, struct phi_remote_export *e)
 {
     for (struct ph_channel *channel = peer->channels.first; channel != NULL;
          channel = channel->kept.next)
-        if (channel->kept.remote_export == e && !phi_staging_sent(channel))
+        if (phi_peer_ranges_has(&channel->kept.remote, e) && !phi_staging_sent(channel))
             return false;
     e->marked = e->marked || phi_link_mark(peer->to.link, &e->mark);
     return e->marked && phi_link_delivered(peer->to.link, e->mark);

@@ -29,10 +29,22 @@
 #define RESEND_GONE_MS 2000
 #define HELD_MS        10 // when to look again whether a bounce buffer is held
 
+// A release of one range of a channel is about the allocations of its other ranges, too.
+static bool is_about(const struct phi_release *part, uint64_t base)
+{
+    if (part->base == base)
+        return true;
+    for (const struct ph_channel *c = part->peer->channels.first; c != NULL; c = c->kept.next)
+        if (c->fixed.own.ranges != NULL && atomic_load(&c->live.uses.revoked) != 0 &&
+            phi_channel_lies_in(c, part->base) && phi_channel_lies_in(c, base))
+            return true;
+    return false;
+}
+
 bool phi_release_pending(struct phi_self *self, uint64_t base)
 {
     for (const struct phi_release *part = self->exports.releases; part != NULL; part = part->next)
-        if (part->base == base && !part->drained && !phi_release_over(part->peer))
+        if (!part->drained && !phi_release_over(part->peer) && is_about(part, base))
             return true; // what is over is only not cleared away yet
     return false;
 }
@@ -117,7 +129,7 @@ static bool is_delivered(struct phi_release *part)
     if (link == NULL)
         return true;
     for (struct ph_channel *c = part->peer->channels.first; c != NULL; c = c->kept.next)
-        if (c->fixed.local_base == part->base && atomic_load(&c->live.uses.revoked) != 0 &&
+        if (phi_channel_lies_in(c, part->base) && atomic_load(&c->live.uses.revoked) != 0 &&
             !phi_staging_sent(c))
             return false;
     part->marked = part->marked || phi_link_mark(link, &part->mark);
@@ -154,7 +166,7 @@ static bool own_ends_drained(struct phi_release *part)
 {
     bool all = true;
     for (struct ph_channel *c = part->peer->channels.first; c != NULL; c = c->kept.next) {
-        if (c->fixed.local_base != part->base || atomic_load(&c->live.uses.revoked) == 0 ||
+        if (!phi_channel_lies_in(c, part->base) || atomic_load(&c->live.uses.revoked) == 0 ||
             phi_revoke_drained(c))
             continue;
         all = false;
@@ -201,13 +213,13 @@ static int tick_part(struct phi_release *part, int64_t now, bool *over)
     return part->last.waiting ? answer_wait(part) : -1;
 }
 
-// Returns whether the peer is still to be told of a release of the export's buffers, which comes
-// first.
-static bool is_held_back(const struct phi_peer *peer, const struct phi_local_export *e)
+// Returns whether the peer is still to be told of a release, which comes first: it may be of
+// buffers of this export, whichever of their ranges is given back.
+static bool is_held_back(const struct phi_peer *peer)
 {
     for (const struct phi_release *part = peer->self->exports.releases; part != NULL;
          part = part->next)
-        if (part->peer == peer && part->export_id == e->id && !part->sent)
+        if (part->peer == peer && !part->sent)
             return true;
     return phi_abort_untold(peer);
 }
@@ -223,7 +235,7 @@ static int tick_ended(struct phi_self *self, struct phi_local_export *e, int64_t
         struct phi_peer *peer = self->table[rank];
         if (e->sent[rank] && (peer == NULL || phi_release_over(peer)))
             e->sent[rank] = 0;
-        if ((e->sent[rank] == 1 || (e->sent[rank] && again)) && !is_held_back(peer, e)) {
+        if ((e->sent[rank] == 1 || (e->sent[rank] && again)) && !is_held_back(peer)) {
             bool told = tell_revoke(peer, 0, e->id, &revoke) == 0;
             e->sent[rank] = told ? 2 : 1;
             e->told_at = now;

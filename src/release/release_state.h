@@ -35,16 +35,25 @@ struct phi_scope {
     uint64_t begin, end;
 };
 
-static inline bool phi_scope_has(const struct phi_scope *scope, const struct phi_own_buffer *own)
-{
-    uint64_t address = (uintptr_t)own->address;
-    return (scope->export_ == NULL || scope->export_ == own->export_) && address < scope->end &&
-           scope->begin < address + own->size;
-}
-
 static inline bool phi_scope_touches(const struct phi_scope *scope, uint64_t begin, uint64_t size)
 {
     return begin < scope->end && scope->begin < begin + size;
+}
+
+static inline bool phi_scope_has_range(const struct phi_scope *scope,
+                                       const struct phi_own_range *range)
+{
+    return (scope->export_ == NULL || scope->export_ == range->export_) &&
+           phi_scope_touches(scope, (uintptr_t)range->address, range->size);
+}
+
+// A buffer is released as a whole, whichever of its ranges is in the scope.
+static inline bool phi_scope_has(const struct phi_scope *scope, struct phi_own_buffer *own)
+{
+    for (uint32_t i = 0; i < own->range_count; i++)
+        if (phi_scope_has_range(scope, phi_own_range(own, i)))
+            return true;
+    return false;
 }
 
 #endif

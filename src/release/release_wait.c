@@ -12,6 +12,7 @@
 #include "ending/expel.h"
 #include "ending/look.h"
 #include "ending/untold.h"
+#include "peer/channel.h"
 #include "peer/keys.h"
 #include "peer/node.h"
 #include "peer/peer.h"
@@ -92,13 +93,36 @@ static bool has_unreleased(struct phi_self *self, const struct phi_scope *scope)
     return false;
 }
 
+static bool has_end(const struct phi_scope *scope, const struct phi_channel_end *own)
+{
+    for (uint32_t i = 0; i < own->range_count; i++) {
+        const uint64_t end = i + 1 < own->range_count ? own->ranges[i + 1].begin : own->size;
+        if (phi_scope_touches(scope, own->ranges[i].address, end - own->ranges[i].begin))
+            return true;
+    }
+    return false;
+}
+
+// A channel of several ranges has ended as a whole when memory of one of them was released. The
+// part of that release says when nothing touches the other ranges any more, too.
+static bool is_about(const struct phi_release *part, const struct phi_scope *scope)
+{
+    if (phi_scope_touches(scope, part->base + part->offset, part->size))
+        return true;
+    for (const struct ph_channel *c = part->peer->channels.first; c != NULL; c = c->kept.next)
+        if (c->fixed.own.ranges != NULL && atomic_load(&c->live.uses.revoked) != 0 &&
+            phi_channel_lies_in(c, part->base) && has_end(scope, &c->fixed.own))
+            return true;
+    return false;
+}
+
 static struct obstacle look(struct phi_self *self, const struct phi_scope *scope,
                             enum ph_release_state state)
 {
     struct obstacle o = {0};
     bool waits = false;
     for (const struct phi_release *part = self->exports.releases; part != NULL; part = part->next) {
-        if (!phi_scope_touches(scope, part->base + part->offset, part->size))
+        if (!is_about(part, scope))
             continue;
         waits = true;
         if (!part->drained && !phi_release_over(part->peer) &&

@@ -52,22 +52,25 @@ int phi_revoke_let_go(struct phi_peer *peer, const struct phi_node_message *mess
     return 0;
 }
 
-static bool within(const struct phi_revocation *r, const struct phi_remote_export *e,
-                   uint64_t offset, uint64_t size)
+static bool touches(const struct phi_revocation *r, const struct phi_peer_ranges *ranges)
 {
-    return e != NULL && e->id == r->export_id && offset < r->end && r->begin < offset + size;
+    for (uint32_t i = 0; i < ranges->count; i++) {
+        const struct phi_peer_range *range = phi_peer_range(ranges, i);
+        if (range->export_ != NULL && range->export_->id == r->export_id &&
+            range->offset < r->end && r->begin < range->offset + range->size)
+            return true;
+    }
+    return false;
 }
 
 static bool concerns(const struct phi_revocation *r, const struct ph_channel *channel)
 {
-    return channel->fixed.theirs.number <= r->number &&
-           within(r, channel->kept.remote_export, channel->fixed.remote_offset,
-                  channel->fixed.theirs.size);
+    return channel->fixed.theirs.number <= r->number && touches(r, &channel->kept.remote);
 }
 
 static bool concerns_buffer(const struct phi_revocation *r, const struct phi_peer_buffer *buffer)
 {
-    return buffer->number <= r->number && within(r, buffer->export_, buffer->offset, buffer->size);
+    return buffer->number <= r->number && touches(r, &buffer->ranges);
 }
 
 static void revoke(struct phi_peer *peer, const struct phi_revocation *r)

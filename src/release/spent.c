@@ -68,7 +68,7 @@ static void end(struct ph_channel *channel)
     while (*at != channel)
         at = &(*at)->kept.next;
     *at = channel->kept.next;
-    free(channel);
+    phi_channel_free(channel);
 }
 
 int phi_channel_close(struct ph_channel *channel)

@@ -54,8 +54,25 @@ void phi_release_buffer(struct phi_key *key, struct phi_own_buffer *own)
             key->peer->segment,
             &phi_segment_slot(key->peer->segment, key->peer->segment->side, key->slot)->released,
             own->number);
-    if (--own->export_->buffers == 0)
-        phi_release_unused(self, own->export_);
+    for (uint32_t i = 0; i < own->range_count; i++) {
+        struct phi_local_export *e = phi_own_range(own, i)->export_;
+        if (--e->buffers == 0)
+            phi_release_unused(self, e);
+    }
+}
+
+// Makes the parts of a release that tell a peer of a buffer: one for each export in which a range
+// of it is released. Nobody need be told of the other ranges: the buffer ends as a whole.
+static int add_parts(struct phi_peer *peer, struct phi_own_buffer *own,
+                     const struct phi_scope *scope, uint64_t since)
+{
+    for (uint32_t i = 0; i < own->range_count; i++) {
+        const struct phi_own_range *range = phi_own_range(own, i);
+        if (phi_scope_has_range(scope, range) &&
+            part_for(peer, range->export_, scope, since) == NULL)
+            return -ENOMEM;
+    }
+    return 0;
 }
 
 // Marks the buffers of one peer's keys.
@@ -71,8 +88,7 @@ static int release_buffers(struct phi_peer *peer, const struct phi_scope *scope,
             *any = true;
             // A peer that was never told of the buffer has nothing to end, and may not even be
             // known yet.
-            if (own->told && !phi_release_over(peer) &&
-                part_for(peer, own->export_, scope, since) == NULL)
+            if (own->told && !phi_release_over(peer) && add_parts(peer, own, scope, since))
                 return -ENOMEM;
             phi_release_buffer(key, own);
         }

@@ -6,6 +6,8 @@
 #include "base/counters.h"
 #include "cuda/kernel_args.h"
 #include "semaphore/hop.h"
+#include "semaphore/page_launch.h"
+#include "semaphore/view.h"
 
 static CUresult enqueue_batch(struct phi_enqueue *q, const struct phi_piece *piece)
 {
@@ -98,21 +100,8 @@ static CUresult enqueue_kernel(struct phi_enqueue *q, const struct phi_piece *pi
     return launch(q, (struct phi_grid){PHI_KERNEL_BRACE, 1, PHI_BRACE_THREADS}, &args);
 }
 
-// view gives the address that kernels know memory by. Only host memory has another one, and only
-// for that the driver is asked.
-static CUresult view(const struct phi_driver *driver, const void *address, bool host,
-                     uint64_t *device)
-{
-    CUdeviceptr pointer = (uintptr_t)address;
-    CUresult result = CUDA_SUCCESS;
-    if (host)
-        result = driver->cuPointerGetAttribute(&pointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
-                                               (CUdeviceptr)(uintptr_t)address);
-    *device = pointer;
-    return result;
-}
-
-// look does so for memory of the caller's. What a graph will allocate the driver does not know yet.
+// look is phi_view for memory of the caller's. What a graph will allocate the driver does not know
+// yet.
 static CUresult look(struct phi_enqueue *q, const void *address, uint64_t *device, bool *host)
 {
     CUmemorytype type = (CUmemorytype)0;
@@ -151,7 +140,7 @@ static CUresult view_source(struct phi_enqueue *q, const struct phi_work *work, 
     bool host;
     return (work->span.asks & PHI_ASK_SOURCE) && work->span.size > 0
                ? ask(q, work, work->span.source, device, &host)
-               : view(q->to->driver, work->span.source, work->span.host_source, device);
+               : phi_view(q->to->driver, work->span.source, work->span.host_source, device);
 }
 
 // host: whether it is host memory.
@@ -161,7 +150,8 @@ static CUresult view_destination(struct phi_enqueue *q, const struct phi_work *w
     *host = work->span.host_destination;
     return (work->span.asks & PHI_ASK_DESTINATION) && work->span.size > 0
                ? ask(q, work, work->span.destination, device, host)
-               : view(q->to->driver, work->span.destination, work->span.host_destination, device);
+               : phi_view(q->to->driver, work->span.destination, work->span.host_destination,
+                          device);
 }
 
 static CUresult describe_copy(struct phi_enqueue *q, const struct phi_work *work,
@@ -378,6 +368,25 @@ static CUresult enqueue_copies(struct phi_enqueue *q, const struct phi_piece *pi
     return launch_early(q, grid, &args);
 }
 
+static CUresult enqueue_pages(struct phi_enqueue *q, const struct phi_piece *piece)
+{
+    const struct phi_work *work = &q->work[piece->first];
+    const bool behind = piece->behind || q->waited;
+    struct phi_pages_args args;
+    struct phi_grid grid;
+    CUresult result =
+        phi_pages_fill(q->to->driver, q->to->lists, q->to->policy.page_blocks, work, &args, &grid);
+    if (result != CUDA_SUCCESS)
+        return result;
+    args.broken = behind ? work->over.broken_device : 0;
+    args.done = piece->done ? q->done : 0;
+    args.number = q->number;
+    args.sync = behind || piece->done ? sync_of(q) : 0;
+    phi_count(q->to->counters, copy_kernels, 1);
+    count_copies(q, 1, work->pages->bytes);
+    return launch_early(q, grid, &args);
+}
+
 bool phi_enqueue_reaches(struct phi_enqueue *q)
 {
     uint64_t device;
@@ -410,6 +419,8 @@ void phi_enqueue_all(struct phi_enqueue *q)
             q->result = enqueue_copies(q, &piece);
         else if (piece.kind == PHI_PIECE_TRANSFER)
             q->result = enqueue_transfer(q, &piece);
+        else if (piece.kind == PHI_PIECE_PAGES)
+            q->result = enqueue_pages(q, &piece);
         else if (piece.kind == PHI_PIECE_HOP)
             q->result = enqueue_hop(q, &piece);
         else if (piece.kind == PHI_PIECE_KERNEL)

@@ -7,13 +7,16 @@
 #include "semaphore/plan.h"
 
 // The things with which one executor enqueues all its work.
+struct phi_list_memory;
+
 struct phi_enqueuer {
     struct phi_counters *counters;
     struct phi_device *device;
     const struct phi_driver *driver;
     const struct phi_device_info *info;
     struct phi_policy policy; // but for `shared`
-    void *sync;               // struct phi_transfer_syncs in device memory; NULL without kernels
+    struct phi_list_memory *lists;
+    void *sync; // struct phi_transfer_syncs in device memory; NULL without kernels
 };
 
 // One issue on its way to the device.

@@ -13,6 +13,7 @@
 #include "base/counters.h"
 #include "base/report.h"
 #include "net/net.h"
+#include "semaphore/pages.h"
 #include "semaphore/words.h"
 
 // Most streams (or queues) of a context with operations in flight at once.
@@ -137,6 +138,8 @@ struct phi_work {
         // COPY into a bounce buffer, or out of it: enum phi_head. With a head to check `word` is
         // that of the WAIT before it
         uint8_t head;
+        // PAGES. An executor that does not take the list in the call holds it
+        struct phi_page_list *pages;
     };
 };
 
@@ -206,6 +209,7 @@ struct phi_executor {
     // never.
     const _Atomic bool *untold;
     struct phi_self *self; // who tells it. The executor itself knows nothing of them
+    struct phi_skips skips;
 };
 
 // phi_executor_suspicion writes what is to be added to the sentence of a wait for a rank: "" or

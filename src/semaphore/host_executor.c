@@ -390,10 +390,27 @@ int phi_queue_destroy(struct ph_queue *queue)
     return 0;
 }
 
+// The items that a queue is left with.
+static void drop_items(const struct ph_queue *queue)
+{
+    const uint64_t tail = atomic_load_explicit(&queue->tail, memory_order_relaxed);
+    uint64_t at = atomic_load_explicit(&queue->head, memory_order_relaxed);
+
+    for (; queue->ring != NULL && at < tail; at++) {
+        const struct phi_item *item = phi_queue_item(queue, at);
+
+        if (!item->fn && item->work.kind == PHI_STEP_PAGES)
+            phi_page_list_drop(item->work.pages);
+    }
+}
+
 static void free_executor(struct phi_host_executor *host)
 {
-    for (uint32_t i = 0; i < used(host); i++)
+    for (uint32_t i = 0; i < used(host); i++) {
+        drop_items(&host->queues[i]);
         free(host->queues[i].ring);
+    }
+    free((void *)host->base.skips.words);
     for (uint32_t i = 0; i < used(host); i++)
         phi_relay_free(host->relays[i]);
     pthread_cond_destroy(&host->stop);
@@ -433,6 +450,11 @@ int phi_host_executor_open(const struct phi_executor_params *params, struct phi_
     memset(host, 0, sizeof(*host));
     host->base.ops = &host_ops;
     host->params = *params;
+    host->base.skips.words = calloc(PHI_SKIPS_MAX, sizeof(*host->base.skips.words));
+    if (!host->base.skips.words) {
+        free(host);
+        return phi_fail(params->report, -ENOMEM, "no memory for the queues of a context");
+    }
     pthread_mutex_init(&host->lock, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

@@ -30,15 +30,20 @@ static bool is_hop(const struct phi_work *work)
     return phi_step_hops(work->kind);
 }
 
+static bool is_pages(const struct phi_work *work)
+{
+    return work->kind == PHI_STEP_PAGES;
+}
+
 static bool is_staged(const struct phi_work *work)
 {
     return phi_step_staged(work->kind);
 }
 
-// A brace does not take these items: a copy of some bytes, or a message by flags.
+// A brace does not take these items: a copy of some bytes, a list of pages, or a message by flags.
 static bool stands_alone(const struct phi_work *work)
 {
-    return is_hop(work) || (is_copy(work) && (work->span.size > 0 || work->head));
+    return is_hop(work) || is_pages(work) || (is_copy(work) && (work->span.size > 0 || work->head));
 }
 
 static bool is_nothing(const struct phi_work *work)
@@ -99,7 +104,7 @@ static bool take_transfer(struct phi_plan *plan, struct phi_piece *piece)
         items += !is_nothing(&plan->work[copy]);
         waited = waited || plan->work[copy].kind == PHI_STEP_WAIT;
     }
-    if (copy == plan->n || is_hop(&plan->work[copy]) || !waited || items > PHI_BRACE_ITEMS)
+    if (copy == plan->n || !is_copy(&plan->work[copy]) || !waited || items > PHI_BRACE_ITEMS)
         return false;
     size_t end = copy + 1;
     for (; end < plan->n && items < PHI_BRACE_ITEMS; end++) {
@@ -235,6 +240,16 @@ static bool take_engine(struct phi_plan *plan, struct phi_piece *piece)
     return true;
 }
 
+static void take_pages(struct phi_plan *plan, struct phi_piece *piece)
+{
+    piece->kind = PHI_PIECE_PAGES;
+    piece->behind = plan->waited;
+    piece->first = plan->at++;
+    piece->count = 1;
+    plan->at = skip_nothing(plan, plan->at);
+    piece->done = plan->done && plan->at == plan->n;
+}
+
 bool phi_plan_next(struct phi_plan *plan, struct phi_piece *piece)
 {
     *piece = (struct phi_piece){0};
@@ -243,6 +258,11 @@ bool phi_plan_next(struct phi_plan *plan, struct phi_piece *piece)
         return false;
     if (plan->at < plan->n && is_hop(&plan->work[plan->at])) {
         take_hops(plan, piece);
+        plan->ended = piece->done;
+        return true;
+    }
+    if (plan->at < plan->n && is_pages(&plan->work[plan->at])) {
+        take_pages(plan, piece);
         plan->ended = piece->done;
         return true;
     }
@@ -277,6 +297,7 @@ struct phi_policy phi_policy_of(const struct phi_config *config)
         .graph_branches = (uint32_t)config->graph_branches,
         .memory_waits = (uint32_t)config->memory_operation_streams,
         .copy_blocks = (uint32_t)config->copy_blocks,
+        .page_blocks = (uint32_t)config->page_blocks,
     };
 }
 

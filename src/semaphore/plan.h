@@ -26,6 +26,7 @@ enum phi_piece_kind {
                         // or one and the number
     PHI_PIECE_TRANSFER, // one launch of phi_transfer: what stands before a copy, it, and what
                         // follows
+    PHI_PIECE_PAGES,    // one launch of phi_pages
     PHI_PIECE_HOP,      // one launch of phi_hop or its kin: messages by flags, or staged ones
 };
 
@@ -72,6 +73,7 @@ struct phi_policy {
     uint32_t memory_waits;   // at most so many streams waiting by memory operation
     uint32_t blocks;         // all copies of one launch have half as many
     uint32_t copy_blocks;    // most of one copy: PHI_MOVE_BLOCKS and fewer
+    uint32_t page_blocks;    // most of a list of pages that says nothing else
 };
 
 // phi_policy_of fills what the configuration says.

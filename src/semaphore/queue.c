@@ -82,6 +82,26 @@ static bool copy(struct ph_queue *queue, const struct phi_work *work, struct phi
     return true;
 }
 
+// pages copies a list row by row; queue->copied is the next row.
+static bool pages(struct ph_queue *queue, const struct phi_work *work, struct phi_run *run)
+{
+    const struct phi_page_list *list = work->pages;
+    if (list->bytes > run->bytes)
+        return false;
+    run->bytes -= list->bytes;
+    while (!phi_work_broken(work)) {
+        if (phi_page_list_run(list, &queue->copied, PHI_COPY_PIECE)) {
+            queue->copied = 0;
+            return true;
+        }
+        if (interrupted(queue, run))
+            return false;
+    }
+    phi_queue_cut(queue, work);
+    queue->copied = 0;
+    return true;
+}
+
 // relay: of a mapped end the processor copies, which is nothing for an enqueue where it is much.
 static bool relay(struct ph_queue *queue, const struct phi_work *to, const struct phi_work *from,
                   const struct phi_run *run)
@@ -155,6 +175,8 @@ static bool run_item(struct ph_queue *queue, const struct phi_work *work,
         return relay(queue, work, next, run);
     if (work->kind == PHI_STEP_COPY)
         return copy(queue, work, run);
+    if (work->kind == PHI_STEP_PAGES)
+        return pages(queue, work, run);
     post(queue, work);
     return true;
 }
@@ -214,6 +236,8 @@ static bool run_items(struct ph_queue *queue, struct phi_run *run)
             return false;
         }
         queue->blocked_since = 0;
+        if (!item->fn && item->work.kind == PHI_STEP_PAGES)
+            phi_page_list_drop(item->work.pages);
         atomic_store_explicit(&queue->head, ++head, memory_order_release);
         if (last) {
             phi_count(queue->executor->params.counters, in_flight, UINT64_MAX);
@@ -281,8 +305,9 @@ static void count(struct ph_queue *queue, const struct phi_work *work, size_t n)
         if (work[i].kind == PHI_STEP_WAIT || work[i].kind == PHI_STEP_UNSTAGE) {
             phi_count(counters, waits_host, 1);
         } else if (work[i].kind == PHI_STEP_COPY || work[i].kind == PHI_STEP_STAGE ||
-                   work[i].kind == PHI_STEP_RELAY) {
-            const bool net = work[i].remote.route != NULL || work[i].kind != PHI_STEP_COPY;
+                   work[i].kind == PHI_STEP_RELAY || work[i].kind == PHI_STEP_PAGES) {
+            const bool net = work[i].remote.route != NULL || work[i].kind == PHI_STEP_STAGE ||
+                             work[i].kind == PHI_STEP_RELAY;
 
             phi_count(counters, ipc_operations, !net);
             phi_count(counters, ipc_bytes, net ? 0 : work[i].span.size);
@@ -307,6 +332,8 @@ static void push(struct ph_queue *queue, const struct phi_work *work, size_t n, 
         struct phi_item *item = phi_queue_item(queue, tail + i);
 
         item->work = work[i];
+        if (!fn && work[i].kind == PHI_STEP_PAGES)
+            phi_page_list_hold(work[i].pages);
         item->fn = fn;
         item->last = i + 1 == n;
     }

@@ -16,12 +16,17 @@
 #include "semaphore/capture.h"
 #include "semaphore/enqueue.h"
 #include "semaphore/executor.h"
+#include "semaphore/page_launch.h"
 #include "semaphore/record.h"
 
 // The struct phi_transfer_syncs: one for each record, then one for each branch of a graph that has
 // one.
 #define SYNC_COUNT (PHI_STREAMS_MAX + PHI_GRAPH_SYNCS)
 #define SYNC_BYTES (SYNC_COUNT * sizeof(struct phi_transfer_sync))
+
+// Behind the numbers of the streams, in the memory that host and device share.
+#define SKIPS_AT (PHI_STREAMS_MAX * sizeof(uint64_t))
+#define LISTS_AT (SKIPS_AT + PHI_SKIPS_MAX * sizeof(uint64_t))
 
 struct cuda_executor {
     struct phi_executor base;
@@ -33,6 +38,7 @@ struct cuda_executor {
     size_t done_size;
     struct phi_captures captures;
     struct phi_records records;
+    struct phi_list_memory lists;
 };
 
 static struct cuda_executor *executor_of(struct phi_executor *base)
@@ -170,6 +176,10 @@ static int issue_locked(struct cuda_executor *x, struct phi_enqueue *q, int inde
     if (q->waits > 0) // what others do matters to nothing else
         phi_records_waiting(records, index, &q->others);
     int rc = decide(x, q);
+    if (rc == 0)
+        rc = phi_pages_place(x->to.driver, &x->lists, q->work, q->n,
+                             (struct phi_list_reader){q->number, (uint32_t)index, false},
+                             x->params.report);
     if (rc)
         return rc;
     if (!phi_uses_take(records, index, q->work, q->n))
@@ -239,10 +249,14 @@ static int issue_captured(struct cuda_executor *x, struct phi_enqueue *q, uint64
     struct phi_branch branch = phi_capture_branch(captures, capture, key);
     q->waited = branch.waited;
     rc = decide(x, q);
+    if (rc == 0)
+        rc = phi_pages_place(x->to.driver, &x->lists, q->work, q->n,
+                             (struct phi_list_reader){.captured = true}, x->params.report);
     if (rc)
         return rc;
     const bool helps = has(q, PHI_STEP_HELP);
-    if (helps || ((q->plan.fuse || q->waited || q->waits > 0) && has(q, PHI_STEP_COPY)))
+    if (helps || has(q, PHI_STEP_PAGES) ||
+        ((q->plan.fuse || q->waited || q->waits > 0) && has(q, PHI_STEP_COPY)))
         rc = phi_capture_sync(captures, capture, &branch);
     if (helps && rc == -EAGAIN)
         return phi_refuse(x->params.report, rc,
@@ -493,6 +507,7 @@ static void stream_close(struct phi_executor *base)
     phi_device_unmap(x->to.device, (void *)x->records.done, x->done_size);
     phi_captures_fini(&x->captures);
     phi_records_fini(&x->records);
+    pthread_mutex_destroy(&x->lists.lock);
     free(x);
 }
 
@@ -547,6 +562,19 @@ static int make_syncs(struct cuda_executor *x)
     return rc;
 }
 
+// What lies behind the numbers of the streams in the memory that host and device share.
+static void share_out(struct cuda_executor *x)
+{
+    uint8_t *shared = (uint8_t *)x->records.done;
+    x->base.skips.words = (_Atomic uint64_t *)(void *)(shared + SKIPS_AT);
+    x->base.skips.device = x->done_device + SKIPS_AT;
+    pthread_mutex_init(&x->lists.lock, NULL);
+    x->lists.bytes = shared + LISTS_AT;
+    x->lists.device = x->done_device + LISTS_AT;
+    x->lists.records = &x->records;
+    x->to.lists = &x->lists;
+}
+
 int phi_cuda_executor_open(const struct phi_executor_params *params, struct phi_device *device,
                            struct phi_executor **executor)
 {
@@ -573,7 +601,7 @@ int phi_cuda_executor_open(const struct phi_executor_params *params, struct phi_
     if (rc)
         goto free_executor;
 
-    x->done_size = PHI_STREAMS_MAX * sizeof(uint64_t);
+    x->done_size = LISTS_AT + PHI_LIST_BYTES;
     // Shared, so that a fork of the application cannot give this process other pages than the
     // device has.
     void *done =
@@ -588,6 +616,7 @@ int phi_cuda_executor_open(const struct phi_executor_params *params, struct phi_
     if (rc)
         goto unmap_done;
     phi_records_init(&x->records, done);
+    share_out(x);
     phi_captures_init(&x->captures, params->report, x->to.driver);
     phi_device_gate(device, is_quiet, x);
     log_limits(x);

@@ -66,6 +66,16 @@ static struct ph_region *find(const struct phi_regions *regions, uint64_t id)
     return region;
 }
 
+// NULL also where its memory was freed: other memory may lie there.
+static const struct ph_region *stands_still(const struct phi_regions *regions, uint64_t id)
+{
+    const struct ph_region *region = find(regions, id);
+    return region != NULL &&
+                   phi_memory_current(region->self->memory, region->buffer, &region->allocation)
+               ? region
+               : NULL;
+}
+
 // Wherever the thread sleeps.
 static void wake(struct phi_regions *regions)
 {
@@ -85,7 +95,7 @@ struct begun {
 static bool stands(void *opaque)
 {
     const struct begun *begun = opaque;
-    return find(begun->regions, begun->region) != NULL;
+    return stands_still(begun->regions, begun->region) != NULL;
 }
 
 static int begin(struct phi_regions *regions, struct attach *attach)
@@ -344,8 +354,8 @@ static int answer(struct phi_self *self, const struct phi_node_message *request,
         return -ESTALE;
     if (!is_secret(region->key.secret, request->bytes))
         return -EACCES;
-    if (!phi_memory_current(self->memory, region->buffer, &region->allocation))
-        return -ESTALE; // freed, and other memory may lie there
+    if (stands_still(regions, request->a) == NULL)
+        return -ESTALE;
     if (self->end.leaving || self->end.aborted || self->end.fenced)
         return -ESTALE;
     answer->a = region->key.id;

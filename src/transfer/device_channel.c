@@ -53,6 +53,8 @@ static int check(struct ph_channel *channel)
         return refuse(channel, -ENOTSUP, "this is a host context");
     if (channel->fixed.unbound)
         return refuse(channel, -ENOTSUP, "it was exchanged without a buffer");
+    if (channel->fixed.ranged)
+        return refuse(channel, -ENOTSUP, "an end of it has several ranges");
     if (channel->fixed.by_net)
         return refuse(channel, PH_ENOPATH, "its data goes over the net");
     if (channel->fixed.own.kind == PHI_KIND_HOST || channel->fixed.theirs.kind == PHI_KIND_HOST)

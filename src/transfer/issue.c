@@ -136,6 +136,20 @@ static size_t add_bounce(const struct phi_channel_call *call, struct phi_work *w
     return 2;
 }
 
+// Sets where a copy goes from and to. An address over the net is NULL: `remote` has it.
+static void set_ends(struct phi_work *work, const struct phi_channel_call *call, uint8_t *local,
+                     uint8_t *remote)
+{
+    const struct ph_channel *channel = call->channel;
+    const bool local_host = channel->fixed.own.kind == PHI_KIND_HOST;
+    const bool remote_host = channel->fixed.theirs.kind == PHI_KIND_HOST;
+    work->span.destination = call->outgoing ? remote : local;
+    work->span.source = call->outgoing ? local : remote;
+    work->span.host_destination = call->outgoing ? remote_host : local_host;
+    work->span.host_source = call->outgoing ? local_host : remote_host;
+    work->linked = channel->fixed.linked;
+}
+
 // A put copies out, a get copies in; send/recv copies the way of the direction, from whichever end
 // is active.
 static void set_copy(struct phi_work *work, const struct phi_channel_call *call)
@@ -150,14 +164,27 @@ static void set_copy(struct phi_work *work, const struct phi_channel_call *call)
         work->span.source = call->outgoing ? local : NULL;
         return;
     }
-    uint8_t *remote = channel->fixed.theirs.address + call->remote_offset;
-    const bool local_host = channel->fixed.own.kind == PHI_KIND_HOST;
-    const bool remote_host = channel->fixed.theirs.kind == PHI_KIND_HOST;
-    work->span.destination = call->outgoing ? remote : local;
-    work->span.source = call->outgoing ? local : remote;
-    work->span.host_destination = call->outgoing ? remote_host : local_host;
-    work->span.host_source = call->outgoing ? local_host : remote_host;
-    work->linked = channel->fixed.linked;
+    set_ends(work, call, local, channel->fixed.theirs.address + call->remote_offset);
+}
+
+// Sets the piece of a copy that begins `done` bytes behind the copy's begin, up to where a range of
+// either end is over. Returns its size.
+static uint64_t set_piece(struct phi_work *work, const struct phi_channel_call *call, uint64_t done)
+{
+    const struct phi_channel_fixed *fixed = &call->channel->fixed;
+    uint64_t size = call->size - done;
+    uint8_t *local = phi_channel_at(&fixed->own, call->local_offset + done, &size);
+    uint8_t *remote = phi_channel_at(&fixed->theirs, call->remote_offset + done, &size);
+    set_ends(work, call, local, remote);
+    work->span.size = size;
+    return size;
+}
+
+static void set_pages(struct phi_work *work, const struct phi_channel_call *call)
+{
+    work->kind = PHI_STEP_PAGES;
+    work->pages = call->pages;
+    work->span.size = call->pages->bytes;
 }
 
 static enum phi_method method_of(const struct phi_channel_call *call)
@@ -341,6 +368,8 @@ size_t phi_work_add_call(const struct phi_channel_call *call, struct phi_work *w
             set_self(item, call);
         else if (step->kind == PHI_STEP_COPY && is_message(call))
             items += add_bounce(call, item) - 1;
+        else if (call->pages != NULL)
+            set_pages(item, call);
         else if (step->kind == PHI_STEP_COPY)
             set_copy(item, call);
         else
@@ -356,6 +385,37 @@ size_t phi_work_add_call(const struct phi_channel_call *call, struct phi_work *w
             note_await(channel, call->outgoing, step);
     }
     return items;
+}
+
+// How far the items of a call have been added whose copy is cut into pieces.
+struct cut {
+    unsigned step;
+    uint64_t done; // bytes of its copy
+};
+
+// Adds the next item of a call on a channel with several ranges. Such a channel goes by words.
+// Returns whether it was the last one, and begins anew then.
+static bool add_cut(const struct phi_channel_call *call, struct cut *cut, struct phi_work *item)
+{
+    struct ph_channel *channel = call->channel;
+    const struct phi_step *step = &call->program->steps[cut->step];
+    *item = phi_channel_work(channel, step->kind, call->call);
+    item->engine = item->zero_sm = channel->fixed.own.zero_sm;
+    if (step->kind == PHI_STEP_COPY) {
+        cut->done += set_piece(item, call, cut->done);
+        if (cut->done < call->size)
+            return false;
+    } else {
+        set_word(item, channel, call->outgoing, step);
+    }
+    if (step->kind == PHI_STEP_POST)
+        item->answers = post_answers(call, step);
+    if (step->kind == PHI_STEP_WAIT)
+        note_await(channel, call->outgoing, step);
+    if (++cut->step < call->program->count)
+        return false;
+    *cut = (struct cut){0};
+    return true;
 }
 
 // Adds the items of a call, and returns how many items there are then. Bells of one lane that
@@ -515,6 +575,7 @@ int phi_issue_calls(struct phi_self *self, const struct phi_channel_call *calls,
 {
     const bool helped = helps != NULL && helps->n > 0;
     size_t used = 0, i = 0, kicked = 0;
+    struct cut cut = {0};
     bool enqueued;
     int rc = 0;
     enter(calls, n, helps);
@@ -526,6 +587,8 @@ int phi_issue_calls(struct phi_self *self, const struct phi_channel_call *calls,
         }
         if (rc == 0 && helped && phi_call_fills(&calls[i]))
             i += add_helped(&calls[i], n - i, helps, work + used, &used);
+        else if (rc == 0 && calls[i].channel->fixed.ranged)
+            i += add_cut(&calls[i], &cut, &work[used++]);
         else if (rc == 0)
             used = add_next(&calls[i++], work, used);
     }
@@ -543,9 +606,12 @@ int phi_issue_calls(struct phi_self *self, const struct phi_channel_call *calls,
 int phi_issue(struct phi_self *self, struct phi_channel_call *calls, size_t n,
               const struct phi_helps *helps, void *stream, bool *begun)
 {
-    for (size_t i = 0; i < n; i++)
+    bool ranged = false; // a copy may be many items
+    for (size_t i = 0; i < n; i++) {
         phi_call_decide(&calls[i]);
-    if (n <= FEW_CALLS && (helps == NULL || helps->n == 0)) {
+        ranged = ranged || calls[i].channel->fixed.ranged;
+    }
+    if (n <= FEW_CALLS && !ranged && (helps == NULL || helps->n == 0)) {
         struct phi_work few[FEW_CALLS * PHI_ITEMS_MAX];
         return phi_issue_calls(self, calls, n, helps, stream, begun, few, sizeof few / sizeof *few);
     }

@@ -76,6 +76,7 @@
       "a rank's device memory for slots is used up, and the channel got few or none "              \
       "(PEERHOP_DEVICE_BYTES)")                                                                    \
     X(ZERO_SM, 42, "the operation asks for no kernels, here or at the peer (PH_ZERO_SM)")          \
+    X(RANGES, 44, "an end of the channel has several ranges")                                      \
     X(LINES, 43,                                                                                   \
       "only the first 128 channels of a pair have flags in device memory: this one goes by words " \
       "in host memory, 14 us for 8 bytes (ph_channel_close)")
@@ -85,7 +86,7 @@ enum phi_reason {
     PHI_REASON_MAP(PHI_REASON_ENUM)
 #undef PHI_REASON_ENUM
 };
-#define PHI_REASON_COUNT 44
+#define PHI_REASON_COUNT 45
 const char *phi_reason_text(unsigned reason);
 
 // phi_reason_passes: what says nothing of the path, and may not hold for the next attempt.

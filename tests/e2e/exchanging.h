@@ -18,6 +18,17 @@ inline struct ph_operation operation(uint64_t op_id, int peer, ph_role role, voi
     return {op_id, peer, role, protocol, buffer, size};
 }
 
+// An operation of several ranges, which live until it is exchanged.
+inline struct ph_operation operation(uint64_t op_id, int peer, ph_role role,
+                                     const std::vector<ph_range> &ranges,
+                                     ph_protocol protocol = PH_PROTOCOL_DEFAULT)
+{
+    struct ph_operation op = operation(op_id, peer, role, nullptr, 0, protocol);
+    op.range_count = (uint32_t)ranges.size();
+    op.ranges = ranges.data();
+    return op;
+}
+
 // The role of a direction from `sender` to another rank, as this rank has it.
 inline ph_role role_of(const Rank &rank, int sender)
 {

@@ -294,15 +294,18 @@ int __wrap_phi_mailbox_send(struct phi_mailbox *mailbox, int peer, uint64_t life
 
 // A descriptor ends an offer of one operation.
 enum {
-    DESCRIPTOR = 60, // with 18 bytes of sizes and of what it is, at the end
+    DESCRIPTOR =
+        64, // of a buffer of one range; with 18 bytes of sizes and of what it is, at the end
     D_ROLE = 8,
     D_SLOT = 9,
     D_NUMBER = 17,
-    D_EXPORT = 21,
-    D_OFFSET = 25,
-    D_SIZE = 33,
-    D_PROTOCOL = 41,
-    D_UNBOUND = 58
+    D_COUNT = 21,
+    D_EXPORT = 25,
+    D_OFFSET = 29,
+    D_SIZE = 37,
+    D_PROTOCOL = 45,
+    D_UNBOUND = 62,
+    RANGE = 20 // of export, offset and size
 };
 
 static void change_offer(uint8_t *d)
@@ -329,15 +332,49 @@ static void change_offer(uint8_t *d)
         put(d, D_SLOT, 1u << 30, 4);
     if (is("number 0"))
         put(d, D_NUMBER, 0, 4);
+    if (is("no range"))
+        put(d, D_COUNT, 0, 4);
+    if (is("1025 ranges"))
+        put(d, D_COUNT, PHI_RANGES_MAX + 1, 4);
+    if (is("a range more than there is"))
+        put(d, D_COUNT, 2, 4);
+    if (is("2^32 - 1 ranges"))
+        put(d, D_COUNT, UINT32_MAX, 4);
+}
+
+// Makes a list of two ranges of a buffer: the second is the same one again, but for the lie.
+static void double_range(uint8_t *d)
+{
+    memmove(d + D_EXPORT + 2 * RANGE, d + D_EXPORT + RANGE, DESCRIPTOR - D_EXPORT - RANGE);
+    memcpy(d + D_EXPORT + RANGE, d + D_EXPORT, RANGE);
+    put(d, D_COUNT, 2, 4);
+    if (is("a second range past the allocation"))
+        put(d, D_OFFSET + RANGE, 1ull << 40, 8);
+    if (is("a second range of 0 bytes"))
+        put(d, D_SIZE + RANGE, 0, 8);
+    if (is("a second range of a foreign export"))
+        put(d, D_EXPORT + RANGE, 999, 4);
+    if (is("a bounce buffer of two ranges"))
+        put(d, D_UNBOUND + RANGE, 1, 1);
+}
+
+static bool is_of_two_ranges(void)
+{
+    return is("a second range past the allocation") || is("a second range of 0 bytes") ||
+           is("a second range of a foreign export") || is("a bounce buffer of two ranges");
 }
 
 static uint8_t *changed(const void *bytes, size_t *size)
 {
-    uint8_t *copy = malloc(*size);
+    uint8_t *copy = malloc(*size + RANGE);
     if (copy == NULL || *size < DESCRIPTOR)
         abort();
     memcpy(copy, bytes, *size);
     change_offer(copy + *size - DESCRIPTOR);
+    if (is_of_two_ranges()) {
+        double_range(copy + *size - DESCRIPTOR);
+        *size += RANGE;
+    }
     if (is("half an offer"))
         *size /= 2;
     return copy;

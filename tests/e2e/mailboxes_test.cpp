@@ -93,6 +93,7 @@ static std::string descriptor(uint64_t op, unsigned role, uint32_t slot, uint32_
         .u32(slot)
         .u32(0) // the slot's life
         .u32(number)
+        .u32(1) // range
         .u32(id)
         .u64(offset)
         .u64(bytes)
@@ -104,7 +105,7 @@ static std::string descriptor(uint64_t op, unsigned role, uint32_t slot, uint32_
         .text();
 }
 
-const uint32_t OFFER_VERSION = 13; // of the library
+const uint32_t OFFER_VERSION = 14; // of the library
 
 static std::string offer(uint32_t exports, const std::string &records, uint32_t count,
                          const std::string &descriptors, uint32_t version = OFFER_VERSION)

@@ -123,6 +123,8 @@ static void offer(void)
     descriptor.offset = take(&input, 2);
     descriptor.size = take(&input, 2);
     descriptor.protocol = (uint8_t)take(&input, 1);
+    descriptor.again = descriptor.protocol >> 5;
+    descriptor.protocol &= 31;
     pair_offer(pair, id, 1, &writer);
     pair_describe(&descriptor, &writer);
     phi_offer_file(pair->peer, writer.bytes, writer.size);
@@ -321,10 +323,11 @@ static void start(void)
 
 static void check_channel(const struct ph_channel *channel)
 {
-    const struct phi_remote_export *e = channel->kept.remote_export;
+    const struct phi_remote_export *e = channel->kept.remote.first.export_;
+    const struct phi_channel_end *theirs = &channel->fixed.theirs;
 
-    HOLD(channel->fixed.index < 16 && channel->fixed.theirs.size > 0);
-    if (!channel->fixed.theirs.address)
+    HOLD(channel->fixed.index < 16 && theirs->size > 0);
+    if (!theirs->address)
         return;
     // A peer that has given the buffer back meanwhile leaves a channel that nothing can be issued
     // on.
@@ -332,9 +335,14 @@ static void check_channel(const struct ph_channel *channel)
         HOLD(atomic_load(&channel->live.uses.revoked) && atomic_load(&channel->live.status));
         return;
     }
-    HOLD(channel->fixed.theirs.address >= (uint8_t *)e->import->address);
-    HOLD(channel->fixed.theirs.address + channel->fixed.theirs.size <= (uint8_t *)e->import->address + e->import->size);
-    channel->fixed.theirs.address[channel->fixed.theirs.size - 1] = 1;
+    for (uint64_t at = 0, size; at < theirs->size; at += size) {
+        size = theirs->size - at;
+        uint8_t *address = phi_channel_at(theirs, at, &size);
+
+        HOLD(address >= (uint8_t *)e->import->address);
+        HOLD(address + size <= (uint8_t *)e->import->address + e->import->size);
+        address[size - 1] = 1;
+    }
 }
 
 static void finish(struct request *r, int64_t ms)

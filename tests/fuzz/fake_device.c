@@ -250,6 +250,13 @@ void phi_device_leave(struct phi_device *of, void *token)
 
 static void *registered; // one at a time is all that a record makes
 
+int phi_device_view(struct phi_device *of, uint64_t host, uint64_t *address)
+{
+    (void)of;
+    *address = host;
+    return 0;
+}
+
 int phi_device_register(struct phi_device *of, void *base, size_t size, uint64_t *address)
 {
     (void)of;

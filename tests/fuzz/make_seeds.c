@@ -195,6 +195,7 @@ static void put_offer(struct phi_writer *writer, const struct pair *pair, uint32
             .offset = 1024 * i,
             .size = 1024,
             .protocol = PH_PROTOCOL_PUT,
+            .again = (uint8_t)i,
         };
         pair_describe(&descriptor, writer);
     }

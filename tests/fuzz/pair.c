@@ -303,9 +303,12 @@ void pair_describe(const struct pair_descriptor *d, struct phi_writer *writer)
     phi_put_u32(writer, d->slot);
     phi_put_u32(writer, d->slot != PHI_NO_SLOT); // the slot's first life
     phi_put_u32(writer, d->number);
-    phi_put_u32(writer, d->id);
-    phi_put_u64(writer, d->offset);
-    phi_put_u64(writer, d->size);
+    phi_put_u32(writer, 1 + d->again);
+    for (uint32_t i = 0; i <= d->again; i++) {
+        phi_put_u32(writer, d->id);
+        phi_put_u64(writer, d->offset);
+        phi_put_u64(writer, d->size);
+    }
     phi_put_u8(writer, d->protocol);
     phi_put_u64(writer, PHI_LL_PIECE + 1); // by ll
     phi_put_u64(writer, INT64_MAX);

@@ -39,6 +39,7 @@ struct pair_descriptor {
     uint32_t slot, number, id;
     uint64_t offset, size;
     uint8_t protocol;
+    uint8_t again; // so many ranges more, which are the same one
 };
 void pair_describe(const struct pair_descriptor *descriptor, struct phi_writer *writer);
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-KEEP = ['phi_hop', 'phi_hop_spread', 'phi_hop_large', 'phi_hop_wide', 'phi_ring', 'phi_ring_long', 'phi_hop_staged', 'phi_copies', 'phi_copy', 'phi_transfer']
+KEEP = ['phi_hop', 'phi_hop_spread', 'phi_hop_large', 'phi_hop_wide', 'phi_ring', 'phi_ring_long', 'phi_hop_staged', 'phi_copies', 'phi_copy', 'phi_transfer', 'phi_pages']
 
 # Of a multiprocessor, and how they are given out (CUDA C++ Programming Guide, compute capabilities).
 REGISTERS, PER_WARP = 65536, 256

@@ -19,6 +19,30 @@ def other(context):
     return 1 - context.rank
 
 
+def rank_ranges():
+    with peerhop.Context() as context:
+        parts = [context.alloc(n) for n in ((1000, 1, 4096) if context.rank == 0 else (77, 5020))]
+        channel = context.exchange(1, peer=other(context), buffers=parts)
+        assert channel.local_size == channel.peer_size == 5097
+        if context.rank == 0:
+            data = pattern(5097, 3)
+            for part, begin in zip(parts, (0, 1000, 1001)):
+                memoryview(part)[:] = data[begin:begin + len(part)]
+            channel.send()
+            for wrong in (dict(buffers=[]), dict(buffers=[parts[0], bytearray()]), dict(buffers=5),
+                          dict(buffer=parts[0], buffers=parts)):
+                try:
+                    context.exchange(2, peer=1, **wrong)
+                    raise AssertionError(wrong)
+                except (ValueError, TypeError):
+                    pass
+        else:
+            channel.recv()
+            context.synchronize()
+            assert b''.join(bytes(part) for part in parts) == pattern(5097, 3)
+        context.synchronize()
+
+
 def rank_bound():
     with peerhop.Context() as context:
         buffer = context.alloc(100_000)
@@ -238,6 +262,9 @@ class Transfer(ranks.Ranks):
 
     def test_group_that_is_left(self):
         self.run_ranks('rank_group_left')
+
+    def test_one_operation_of_several_buffers(self):
+        self.run_ranks('rank_ranges')
 
     def test_many_operations_in_one_exchange(self):
         self.run_ranks('rank_many_operations')

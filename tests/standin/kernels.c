@@ -8,6 +8,7 @@
 #include "load.h"
 #include "support/test_kernels.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -151,6 +152,108 @@ static enum si_progress copies(const void *data, uint64_t state[SI_KERNEL_STATE]
     return SI_MOVED;
 }
 
+// ---- lists of pages
+
+static const void *page_list(const struct phi_pages_args *args, uint64_t list)
+{
+    return list & PHI_PAGES_INLINE ? args->payload + (list & ~PHI_PAGES_INLINE)
+                                   : (const void *)list;
+}
+
+static uint64_t pages_in(const struct phi_pages_args *args)
+{
+    const uint32_t *count = args->count ? page_list(args, args->count) : NULL;
+    return count && *count < args->pages ? *count : args->pages;
+}
+
+// The number of a page; false: padding.
+static bool page_number(const struct phi_pages_args *args, const struct phi_pages_end *end,
+                        uint64_t page, uint64_t *number)
+{
+    const void *numbers = end->numbers ? page_list(args, end->numbers) : NULL;
+    *number = page;
+    if (!numbers)
+        return true;
+    if (end->number_bytes == 8) {
+        *number = ((const uint64_t *)numbers)[page];
+        return *number != UINT64_MAX;
+    }
+    *number = ((const uint32_t *)numbers)[page];
+    return *number != UINT32_MAX;
+}
+
+// Where a row begins, or 0: the page does not lie in the end, or the row in no single range.
+static uint64_t row_begins(const struct phi_pages_args *args, const struct phi_pages_end *end,
+                           uint64_t part, uint64_t number, uint64_t row)
+{
+    const uint64_t *at = page_list(args, end->at);
+    const __uint128_t page = at[part] + (__uint128_t)number * end->page_stride;
+    const __uint128_t last =
+        page + (__uint128_t)(args->rows - 1) * end->row_stride + args->row_bytes;
+    if (last > end->size)
+        return 0;
+    const uint64_t offset = (uint64_t)page + row * end->row_stride;
+    const struct phi_range_entry *ranges = (const struct phi_range_entry *)end->ranges;
+    if (!ranges)
+        return end->base + offset;
+    for (uint32_t i = 0; i < end->range_count; i++) {
+        const uint64_t behind = i + 1 < end->range_count ? ranges[i + 1].begin : end->size;
+        if (offset >= ranges[i].begin && offset + args->row_bytes <= behind)
+            return ranges[i].address + (offset - ranges[i].begin);
+    }
+    return 0;
+}
+
+static void find_page_row(const struct phi_pages_args *args, uint64_t row, uint64_t *source,
+                          uint64_t *destination, bool *skipped)
+{
+    const uint64_t pages = pages_in(args), entry = row / args->rows, page = entry % pages;
+    uint64_t from, to;
+    *source = *destination = 0;
+    *skipped = false;
+    if (!page_number(args, &args->source, page, &from) ||
+        !page_number(args, &args->destination, page, &to))
+        return;
+    *source = row_begins(args, &args->source, entry / pages, from, row % args->rows);
+    *destination = row_begins(args, &args->destination, entry / pages, to, row % args->rows);
+    const bool cut = args->source.ranges || args->destination.ranges;
+    *skipped = (!*source || !*destination) && (cut || row % args->rows == 0);
+    if (!*source || !*destination)
+        *source = *destination = 0;
+}
+
+static uint64_t page_rows(const struct phi_pages_args *args)
+{
+    return (uint64_t)args->parts * pages_in(args) * args->rows;
+}
+
+// state[0]: rows done; state[1]: whether the rest is left out.
+static enum si_progress pages(const void *data, uint64_t state[SI_KERNEL_STATE])
+{
+    const struct phi_pages_args *args = data;
+    const uint64_t rows = page_rows(args);
+    if (!state[0] && is_skipped(args->broken))
+        state[0] = rows;
+    for (unsigned i = 0; i < 64 && state[0] < rows; i++, state[0]++) {
+        uint64_t source, destination;
+        bool skipped;
+        find_page_row(args, state[0], &source, &destination, &skipped);
+        if (skipped && args->skipped)
+            __atomic_fetch_add((uint64_t *)args->skipped, 1, __ATOMIC_RELAXED);
+        if (!source)
+            continue;
+        if ((source | destination | args->row_bytes) % args->unit) {
+            fprintf(stderr, "stand-in: phi_pages: a row is no multiple of the unit\n");
+            abort();
+        }
+        memcpy((void *)destination, (const void *)source, args->row_bytes);
+    }
+    if (state[0] < rows)
+        return SI_MOVED;
+    store_number(args->done, args->number);
+    return SI_DONE;
+}
+
 // state[0]: items done; state[1]: bytes copied, and 1 more once that is over.
 static enum si_progress transfer(const void *data, uint64_t state[SI_KERNEL_STATE])
 {
@@ -282,6 +385,7 @@ const struct CUfunc_st si_kernels[SI_KERNELS_MAX] = {
     {"phi_brace", brace, sizeof(struct phi_brace_args), PHI_BRACE_THREADS, 12},
     {"phi_copy", copy, sizeof(struct phi_copy_args), PHI_COPY_THREADS, 53},
     {"phi_copies", copies, sizeof(struct phi_copies_args), PHI_COPY_THREADS, 40},
+    {"phi_pages", pages, sizeof(struct phi_pages_args), PHI_PAGES_THREADS, 64},
     {"phi_transfer", transfer, sizeof(struct phi_transfer_args), PHI_COPY_THREADS, 53},
     {"phi_hop", si_hop, sizeof(struct phi_hop_args), PHI_HOP_THREADS, 32, false, si_hop_refuse},
     {"phi_hop_spread", si_hop, sizeof(struct phi_hop_args), PHI_SPREAD_THREADS, 124, false,
@@ -315,7 +419,7 @@ bool si_kernel_fences(si_kernel run)
         function++;
     if (!function->name || (unfenced && strcmp(unfenced, function->name) == 0))
         return false;
-    return run == copy || run == copies || run == transfer || run == si_hop;
+    return run == copy || run == copies || run == pages || run == transfer || run == si_hop;
 }
 
 static bool any_post(const struct phi_brace_item *items, uint32_t count)

@@ -40,6 +40,7 @@ class Keys : public testing::Test
         phi_peer_buffer buffer = {};
         buffer.number = number;
         buffer.size = size ? size : number;
+        buffer.ranges.count = 1;
         return phi_key_tell(&key, &buffer);
     }
 };
