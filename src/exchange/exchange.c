@@ -19,6 +19,7 @@
 #include "exchange/request.h"
 #include "exchange/roles.h"
 #include "exchange/send.h"
+#include "exchange/spin.h"
 #include "exchange/steps.h"
 #include "meeting/lives.h"
 #include "meeting/mapping.h"
@@ -373,57 +374,6 @@ int phi_exchange_serve(struct phi_self *self, const struct ph_operation *op,
     return start(self, op, 1, serve, out);
 }
 
-// The word of the segment that an operation waits for; NULL: it waits for something else.
-struct awaited {
-    const _Atomic uint64_t *word;
-    enum phi_pending_state state;
-    uint32_t round;
-    uint64_t taken; // of the peer's offers
-};
-
-static struct awaited awaited_by(const struct phi_pending *pending)
-{
-    const struct phi_key *key = pending->key;
-    struct awaited awaited = {.state = pending->state, .round = key->agreement.round};
-    if (pending->state == PHI_PENDING_LOOK)
-        awaited.word = phi_pending_word(key, false, key->agreement.round);
-    else if (pending->state == PHI_PENDING_OPEN)
-        awaited.word = phi_confirm_awaited(key);
-    else if (pending->state == PHI_PENDING_PUBLISH && key->slot == PHI_NO_SLOT &&
-             phi_fifo_serves(key->peer) && !key->peer->fifo.late)
-        awaited.word = &phi_peer_theirs(key->peer)->posted; // an offer names the slot
-    awaited.taken = key->peer->fifo.taken;
-    return awaited;
-}
-
-static bool is_there(const struct awaited *awaited)
-{
-    const uint64_t value = atomic_load_explicit(awaited->word, memory_order_acquire);
-    return awaited->state == PHI_PENDING_LOOK   ? phi_agreement_shows(value, awaited->round)
-           : awaited->state == PHI_PENDING_OPEN ? phi_confirm_shows(value, awaited->round)
-                                                : value != awaited->taken;
-}
-
-// Spins, without the lock, until the first operation may go on. Returns false when the time is
-// over.
-static bool spin(const struct phi_pending *pending, int64_t end)
-{
-    struct phi_self *self = pending->key->peer->self;
-    const struct awaited awaited = awaited_by(pending);
-    if (awaited.word == NULL)
-        return false;
-    const int64_t soon = phi_now() + self->config->spin_us * 1000, until = soon < end ? soon : end;
-    pthread_mutex_unlock(&self->lock);
-    bool there = false;
-    for (unsigned i = 0; !(there = is_there(&awaited)); i++) {
-        if (i % 64 == 63 && phi_now() >= until)
-            break;
-        phi_pause();
-    }
-    pthread_mutex_lock(&self->lock);
-    return there;
-}
-
 // The next look for a crossed order comes after half of the time that is left. If no more than this
 // is left, it comes at the deadline.
 #define CROSSED_LEAST (20 * PHI_MS)
@@ -551,7 +501,7 @@ static int carry(struct ph_exchange_request *request, int64_t deadline)
             return rc;
         if (has_worked(&p) || help_others(self, deadline))
             continue;
-        if (spin(p.first, end))
+        if (phi_pending_spin(p.first, end))
             continue;
         if ((rc = wait_for_peers(request, &p, seen, end)))
             return rc;
