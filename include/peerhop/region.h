@@ -51,8 +51,8 @@ struct ph_region;
 // The caller owns *region until ph_region_close or ph_context_destroy. The first export of a
 // context starts its thread for regions. Waits for no peer; any thread.
 //
-// Errors: -EINVAL (context, buffer, size, access, NULL), PH_EKIND, PH_EDRIVER, PH_EFENCED,
-// PH_EABORTED, -ENOMEM, -EAGAIN (no thread), PH_EFORKED. Since 0.1.
+// Errors: -EINVAL (context, buffer, size, access, NULL), PH_EKIND, PH_EDRIVER, -ENOMEM, -EAGAIN (no
+// thread), PH_EFORKED. Since 0.1.
 PH_API int ph_region_export(struct ph_context *context, void *buffer, size_t size, uint32_t access,
                             unsigned char bytes[PH_REGION_BYTES], struct ph_region **region);
 

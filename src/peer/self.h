@@ -145,7 +145,7 @@ struct phi_own_end {
 
 struct phi_serving {
     struct phi_service *service;
-    struct phi_regions *regions; // that are exported; see service/regions.h; NULL: none ever was
+    struct phi_regions *regions;   // that are exported; see service/regions.h; NULL: none ever was
     struct phi_events events;      // of the service thread
     _Atomic uint32_t strangers;    // connections of other users that it refused
     int pidfd;                     // of this process, for peers; -1: this kernel gives none
