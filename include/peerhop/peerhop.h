@@ -12,6 +12,7 @@
 #include <peerhop/notify.h>
 #include <peerhop/pages.h>
 #include <peerhop/queue.h>
+#include <peerhop/region.h>
 #include <peerhop/release.h>
 #include <peerhop/request.h>
 #include <peerhop/store.h>

@@ -29,6 +29,7 @@
 #define PEERHOP_HPP
 
 #include <cerrno>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -140,6 +141,11 @@ inline void give_back_channel(ph_context *, ph_channel *handle)
 inline void give_back_queue(ph_context *, ph_queue *handle)
 {
     ph_queue_destroy(&handle);
+}
+
+inline void give_back_region(ph_context *, ph_region *handle)
+{
+    ph_region_close(&handle);
 }
 
 // In a device context this waits for streams, which may wait for peers that are still to hear of an
@@ -407,6 +413,31 @@ class host_memory : public detail::owned<void, detail::give_back_memory>
     std::size_t size_ = 0;
 };
 
+// An exported region, and the bytes by which ranks attach it. Destroyed, nobody attaches it any
+// more.
+class region : public detail::owned<ph_region, detail::give_back_region>
+{
+  public:
+    region() noexcept = default;
+
+    const std::array<unsigned char, PH_REGION_BYTES> &bytes() const noexcept
+    {
+        return bytes_;
+    }
+    void close()
+    {
+        detail::check(ph_region_close(&handle_), life_);
+    }
+
+  private:
+    friend class context;
+    explicit region(std::shared_ptr<detail::life> life) noexcept : owned(nullptr, std::move(life))
+    {
+    }
+
+    std::array<unsigned char, PH_REGION_BYTES> bytes_ = {};
+};
+
 // An exchange that was started. Destroyed before it is finished it waits for peers no more than a
 // millisecond, and gives back the channels that it got.
 class request
@@ -652,6 +683,25 @@ class context
         void *address = nullptr;
         detail::check(ph_host_register(get(), fd, offset, size, &address), life_);
         return host_memory(address, size, life_);
+    }
+
+    // access: enum ph_region_access, or both.
+    region region_export(void *buffer, std::size_t size, std::uint32_t access)
+    {
+        region made(life_);
+        detail::check(
+            ph_region_export(get(), buffer, size, access, made.bytes_.data(), &made.handle_),
+            life_);
+        return made;
+    }
+    channel region_attach(const void *bytes, std::size_t bytes_size, void *buffer, std::size_t size,
+                          milliseconds deadline = milliseconds(0))
+    {
+        ph_channel *handle = nullptr;
+        detail::check(
+            ph_region_attach(get(), bytes, bytes_size, buffer, size, deadline.count(), &handle),
+            life_);
+        return channel(handle, life_);
     }
 
     void release_start(const void *buffer, std::size_t size)

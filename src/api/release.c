@@ -10,6 +10,7 @@
 #include "peer/self.h"
 #include "release/release_wait.h"
 #include "release/start.h"
+#include "service/regions.h"
 
 // A wait for the device looks at this interval for other things to tell.
 #define LOOK_MS 10
@@ -35,7 +36,11 @@ static int check_state(struct ph_context *context, enum ph_release_state state)
 int ph_release_start(struct ph_context *context, const void *buffer, size_t size)
 {
     int rc = check(context, buffer, size);
-    return rc ? rc : phi_release_start(context->self, buffer, size);
+    if (rc)
+        return rc;
+    // First the exports: else a rank could attach again behind the release.
+    phi_regions_release(context->self, buffer, size);
+    return phi_release_start(context->self, buffer, size);
 }
 
 int ph_release_test(struct ph_context *context, const void *buffer, size_t size,

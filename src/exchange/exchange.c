@@ -19,6 +19,7 @@
 #include "exchange/request.h"
 #include "exchange/roles.h"
 #include "exchange/send.h"
+#include "exchange/spin.h"
 #include "exchange/steps.h"
 #include "meeting/lives.h"
 #include "meeting/mapping.h"
@@ -315,8 +316,8 @@ static void await_abandoned(struct phi_self *self, const struct ph_operation *op
         phi_self_follow(self, deadline);
 }
 
-int phi_exchange_start(struct phi_self *self, const struct ph_operation *ops, size_t n,
-                       struct ph_exchange_request **out)
+static int start(struct phi_self *self, const struct ph_operation *ops, size_t n,
+                 const struct phi_serve *serve, struct ph_exchange_request **out)
 {
     pthread_mutex_lock(&self->lock);
     struct ph_exchange_request *request = NULL;
@@ -324,7 +325,8 @@ int phi_exchange_start(struct phi_self *self, const struct ph_operation *ops, si
     int rc = check_life(self);
     if (rc)
         goto unlock;
-    note_thread(self);
+    if (serve == NULL) // else no application waits there, so there is no circle
+        note_thread(self);
     renew_peers(self, ops, n);
     // Behind that, as a new life of a peer needs new ones; and nothing behind it gives up the lock.
     rc = phi_request_exports(self, ops, n);
@@ -332,6 +334,8 @@ int phi_exchange_start(struct phi_self *self, const struct ph_operation *ops, si
         rc = phi_request_bounces(self, ops, n);
     if (rc == 0)
         rc = check_life(self);
+    if (rc == 0 && serve != NULL && !serve->stands(serve->opaque))
+        rc = -ESTALE;
     if (rc)
         goto unlock;
     self->exchanges.calls++;
@@ -358,55 +362,16 @@ unlock:
     return rc;
 }
 
-// The word of the segment that an operation waits for; NULL: it waits for something else.
-struct awaited {
-    const _Atomic uint64_t *word;
-    enum phi_pending_state state;
-    uint32_t round;
-    uint64_t taken; // of the peer's offers
-};
-
-static struct awaited awaited_by(const struct phi_pending *pending)
+int phi_exchange_start(struct phi_self *self, const struct ph_operation *ops, size_t n,
+                       struct ph_exchange_request **out)
 {
-    const struct phi_key *key = pending->key;
-    struct awaited awaited = {.state = pending->state, .round = key->agreement.round};
-    if (pending->state == PHI_PENDING_LOOK)
-        awaited.word = phi_pending_word(key, false, key->agreement.round);
-    else if (pending->state == PHI_PENDING_OPEN)
-        awaited.word = phi_confirm_awaited(key);
-    else if (pending->state == PHI_PENDING_PUBLISH && key->slot == PHI_NO_SLOT &&
-             phi_fifo_serves(key->peer) && !key->peer->fifo.late)
-        awaited.word = &phi_peer_theirs(key->peer)->posted; // an offer names the slot
-    awaited.taken = key->peer->fifo.taken;
-    return awaited;
+    return start(self, ops, n, NULL, out);
 }
 
-static bool is_there(const struct awaited *awaited)
+int phi_exchange_serve(struct phi_self *self, const struct ph_operation *op,
+                       const struct phi_serve *serve, struct ph_exchange_request **out)
 {
-    const uint64_t value = atomic_load_explicit(awaited->word, memory_order_acquire);
-    return awaited->state == PHI_PENDING_LOOK   ? phi_agreement_shows(value, awaited->round)
-           : awaited->state == PHI_PENDING_OPEN ? phi_confirm_shows(value, awaited->round)
-                                                : value != awaited->taken;
-}
-
-// Spins, without the lock, until the first operation may go on. Returns false when the time is
-// over.
-static bool spin(const struct phi_pending *pending, int64_t end)
-{
-    struct phi_self *self = pending->key->peer->self;
-    const struct awaited awaited = awaited_by(pending);
-    if (awaited.word == NULL)
-        return false;
-    const int64_t soon = phi_now() + self->config->spin_us * 1000, until = soon < end ? soon : end;
-    pthread_mutex_unlock(&self->lock);
-    bool there = false;
-    for (unsigned i = 0; !(there = is_there(&awaited)); i++) {
-        if (i % 64 == 63 && phi_now() >= until)
-            break;
-        phi_pause();
-    }
-    pthread_mutex_lock(&self->lock);
-    return there;
+    return start(self, op, 1, serve, out);
 }
 
 // The next look for a crossed order comes after half of the time that is left. If no more than this
@@ -536,7 +501,7 @@ static int carry(struct ph_exchange_request *request, int64_t deadline)
             return rc;
         if (has_worked(&p) || help_others(self, deadline))
             continue;
-        if (spin(p.first, end))
+        if (phi_pending_spin(p.first, end))
             continue;
         if ((rc = wait_for_peers(request, &p, seen, end)))
             return rc;
@@ -617,6 +582,23 @@ static void conclude(struct ph_exchange_request *request, int rc, struct ph_chan
     drop_request(request);
 }
 
+static int end(struct ph_exchange_request *request, int rc, struct ph_channel **channels,
+               int64_t deadline)
+{
+    struct phi_self *self = request->self;
+    if (rc) {
+        rc = report_open(request, rc);
+        phi_request_give_up(request, deadline);
+    }
+    // A peer may have come in the very last moment: then all is well after all.
+    rc = request->failed ? phi_request_tell(request, rc) : 0;
+    note_fence(self, rc);
+    conclude(request, rc, channels);
+    phi_self_awake(self);
+    phi_self_changed(self); // another thread that waits may now receive
+    return rc;
+}
+
 static int abandon(struct ph_exchange_request *request)
 {
     struct phi_self *self = request->self;
@@ -648,17 +630,31 @@ int phi_exchange_finish(struct ph_exchange_request *request, struct ph_channel *
     }
     request->busy = true;
     int rc = carry(request, deadline);
-    if (rc) {
-        rc = report_open(request, rc);
-        phi_request_give_up(request, deadline);
-    }
-    // A peer may have come in the very last moment: then all is well after all.
-    rc = request->failed ? phi_request_tell(request, rc) : 0;
-    note_fence(self, rc);
     self->exchanges.waiting = NULL;
-    conclude(request, rc, channels);
-    phi_self_awake(self);
-    phi_self_changed(self); // another thread that waits may now receive
+    rc = end(request, rc, channels, deadline);
     pthread_mutex_unlock(&self->lock);
     return rc;
+}
+
+int phi_exchange_poll(struct ph_exchange_request *request, struct ph_channel **channel,
+                      int64_t deadline)
+{
+    struct phi_self *self = request->self;
+    if (request->busy)
+        return -EAGAIN; // a thread of the application helps
+    request->busy = true;
+    request->wrong = (struct phi_wrong){0};
+    const int64_t soon = phi_deadline(HELP_MS);
+    int rc = 0;
+    struct progress p = advance(request);
+    if (p.open > 0 && (rc = check_life(self)) == 0) {
+        if (work(request, &p, soon < deadline ? soon : deadline, &rc))
+            p = advance(request);
+        if (rc == 0 && p.open > 0 && phi_now() < deadline) {
+            request->busy = false;
+            return -EAGAIN;
+        }
+        rc = rc || p.open == 0 ? rc : -ETIMEDOUT;
+    }
+    return end(request, rc, channel, deadline);
 }

@@ -63,6 +63,12 @@ enum phi_node_type {
     PHI_NODE_STATUS = 30,
     PHI_NODE_ABOUT = 35, // asks whoever listens. Answer: bytes: struct phi_about
 
+    // Any process of the same user may send this, too: the secret shows that it may attach. a:
+    // region, b: for how many ms it attaches; bytes: the secret. Answer: a: op id under which the
+    // receiver exchanges the region with rank `rank`, b: enum ph_region_access, c: its size. See
+    // service/regions.h
+    PHI_NODE_ATTACH = 36,
+
     // Answer: descriptor: a pidfd of the process, which tells of its end also to ranks that live in
     // another PID namespace; -ENOENT: this kernel, or a policy, gives none
     PHI_NODE_PROCESS = 33,
@@ -114,8 +120,8 @@ struct phi_node_message {
 static inline bool phi_node_answered(unsigned type)
 {
     return type < PHI_NODE_NOTIFY || type == PHI_NODE_STATUS || type == PHI_NODE_ABOUT ||
-           type == PHI_NODE_PROCESS || type == PHI_NODE_TRIAL ||
-           type == PHI_NODE_ROLES; // not PHI_NODE_ABORT
+           type == PHI_NODE_PROCESS || type == PHI_NODE_TRIAL || type == PHI_NODE_ROLES ||
+           type == PHI_NODE_ATTACH; // not PHI_NODE_ABORT
 }
 
 // phi_node_listen opens the listening socket under a random name: abstract, or in `directory` where

@@ -33,6 +33,7 @@ struct phi_memory;
 struct phi_net;
 struct phi_peer;
 struct phi_pending;
+struct phi_regions;
 struct phi_release;
 struct phi_service;
 struct phi_table;
@@ -158,6 +159,7 @@ struct phi_notes {
 
 struct phi_serving {
     struct phi_service *service;
+    struct phi_regions *regions;   // that are exported; see service/regions.h; NULL: none ever was
     struct phi_events events;      // of the service thread
     _Atomic uint32_t strangers;    // connections of other users that it refused
     int pidfd;                     // of this process, for peers; -1: this kernel gives none

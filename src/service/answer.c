@@ -27,6 +27,7 @@
 #include "release/revoke.h"
 #include "rules/agreement.h"
 #include "semaphore/segment.h"
+#include "service/regions.h"
 #include "service/status.h"
 
 // The service thread serves others, too, so it looks at its trial memory for no longer than this.
@@ -220,6 +221,8 @@ int phi_answer(struct phi_self *self, struct phi_status_ages *ages, struct phi_a
         return answer_about(self, answer);
     if (request->to != self->incarnation)
         return -ESTALE;
+    if (request->type == PHI_NODE_ATTACH)
+        return phi_regions_answer(self, request, answer);
     if (request->type == PHI_NODE_HELLO)
         return answer_hello(self, asker, request, answer, fd);
     if (request->rank < 0 || request->rank >= self->ranks || request->rank == self->rank)

@@ -17,6 +17,7 @@
 #include "peer/peer.h"
 #include "peer/self.h"
 #include "release/release.h"
+#include "service/regions.h"
 #include "service/service.h"
 #include "transport/bounce.h"
 
@@ -162,6 +163,7 @@ void phi_self_close(struct phi_self *self, int64_t deadline)
 {
     if (self == NULL)
         return;
+    phi_regions_stop(self); // its thread wakes the service thread
     phi_service_close(self->serving.service);
     phi_trial_stop(self);
     for (int rank = 0; self->table != NULL && rank < self->ranks; rank++)

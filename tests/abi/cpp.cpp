@@ -152,6 +152,38 @@ static void bound_channel(peerhop::context &context)
     context.reap();
 }
 
+// Rank 0 exports memory; rank 1 gets the bytes by a message, and attaches it.
+static void exported_region(peerhop::context &context)
+{
+    const int rank = context.rank(), peer = 1 - rank;
+    peerhop::host_memory memory = context.host_alloc(SIZE), more = context.host_alloc(SIZE);
+    peerhop::queue queue = context.make_queue();
+    peerhop::channel channel =
+        context.exchange(peerhop::bound(9, peer, PH_ROLE_BOTH, memory.data(), SIZE));
+    fill(more, rank == 0 ? 5 : 0);
+    if (rank == 0) {
+        peerhop::region region = context.region_export(more.data(), SIZE, PH_REGION_READ);
+        std::memcpy(memory.data(), region.bytes().data(), PH_REGION_BYTES);
+        channel.put_signal(0, 0, PH_REGION_BYTES, queue);
+        channel.wait(0, queue); // until rank 1 has looked
+        queue.synchronize();
+        region.close();
+        CHECK(!region);
+        return;
+    }
+    channel.wait(PH_REGION_BYTES, queue);
+    queue.synchronize();
+    CHECK(thrown([&] { context.region_attach(memory.data(), 1, more.data(), SIZE); }) == -EBADMSG);
+    peerhop::channel attached =
+        context.region_attach(memory.data(), PH_REGION_BYTES, more.data(), SIZE);
+    attached.get(0, 0, SIZE, queue);
+    queue.synchronize();
+    CHECK(holds(more, 5));
+    attached.close();
+    channel.signal(queue);
+    queue.synchronize();
+}
+
 // An exchange in two halves, and groups over channels without buffers.
 static void unbound_channels(peerhop::context &context)
 {
@@ -256,6 +288,7 @@ int main()
         peerhop::context context = join("moves");
         CHECK(context.ranks() == 2);
         bound_channel(context);
+        exported_region(context);
         unbound_channels(context);
     }
     lives();
