@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Copies that are not one piece: a tile of a matrix, rows that are gathered, rows that are scattered.
+/* Copies that are not one piece: a tile of a matrix, rows that are gathered, rows that are
+   scattered.
 
        cc tiles.c $(pkg-config --cflags --libs peerhop) -o tiles
        peerhop-run -n 2 ./tiles
@@ -46,7 +47,7 @@ static struct ph_pages rows_of(const uint32_t *local, const uint32_t *peer)
 
 static void fill(char *matrix, int rank, void *stream)
 {
-    int *values = allocate(ROWS * COLUMNS, sizeof *values);
+    int *values = allocate((size_t)ROWS * COLUMNS, sizeof *values);
 
     for (int i = 0; i < ROWS * COLUMNS; i++)
         values[i] = value(rank, i / COLUMNS, i % COLUMNS);
@@ -56,7 +57,7 @@ static void fill(char *matrix, int rank, void *stream)
 
 static int *read_all(const char *matrix, void *stream)
 {
-    int *values = allocate(ROWS * COLUMNS, sizeof *values);
+    int *values = allocate((size_t)ROWS * COLUMNS, sizeof *values);
 
     copy(values, matrix, ROWS * ROW, stream);
     return values;
@@ -89,8 +90,7 @@ int main(void)
     values = read_all(op.buffer, stream);
     check(ph_channel_status(channel));
     for (int i = 0; rank == 1 && i < 20 * 30; i++)
-        expect(values[(40 + i / 30) * COLUMNS + 50 + i % 30] ==
-                   value(0, 10 + i / 30, 5 + i % 30),
+        expect(values[(40 + i / 30) * COLUMNS + 50 + i % 30] == value(0, 10 + i / 30, 5 + i % 30),
                "tile");
     for (int i = 0; rank == 0 && i < PICKED * COLUMNS; i++) {
         const int row = (int)picked[i / COLUMNS], column = i % COLUMNS;

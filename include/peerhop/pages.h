@@ -48,8 +48,8 @@ struct ph_pages {
 // the peer's to this rank's. They are otherwise as ph_put and ph_get: the peer learns nothing, a
 // signal behind them tells of all pages, and the operation holds the channel.
 //
-// Offsets count over all ranges of an operation. A row that does not lie in a single one is left out
-// and counted.
+// Offsets count over all ranges of an operation. A row that does not lie in a single one is left
+// out and counted.
 //
 // A page whose number is -1 (all bits set) at either end is padding: it is left out in silence. A
 // page that does not lie in a buffer as a whole is left out and counted (ph_channel_skipped),

@@ -35,7 +35,7 @@ PyObject *channel_notify(PyObject *self, PyObject *const *args, Py_ssize_t count
     struct notify_args given = {0};
     struct view view = {0};
     struct queue *queue;
-    void *stream;
+    void *stream = NULL;
     if (check_channel(channel) || args_take(&notify_table, args, count, names, &given) ||
         view_take("notify", given.data, false, &view))
         return NULL;

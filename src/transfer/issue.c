@@ -595,7 +595,7 @@ int phi_issue_calls(struct phi_self *self, const struct phi_channel_call *calls,
         }
         if (rc == 0 && helped && phi_call_fills(&calls[i]))
             i += add_helped(&calls[i], n - i, helps, work + used, &used);
-        else if (rc == 0 && calls[i].channel->fixed.ranged)
+        else if (rc == 0 && calls[i].channel->fixed.ranged && calls[i].pages == NULL)
             i += add_cut(&calls[i], &cut, &work[used++]);
         else if (rc == 0)
             used = add_next(&calls[i++], work, used);
