@@ -113,6 +113,23 @@ static int place(const struct phi_driver *driver, struct phi_list_memory *lists,
                                "and lists that streams have not come to fill the 4 MiB for all");
 }
 
+void phi_pages_unplace(struct phi_list_memory *lists, const struct phi_work *work, size_t n,
+                       struct phi_list_reader reader)
+{
+    bool any = false;
+    for (size_t i = 0; i < n; i++)
+        any = any || (work[i].kind == PHI_STEP_PAGES && work[i].pages->kept != NULL);
+    if (!any)
+        return;
+    pthread_mutex_lock(&lists->lock);
+    for (uint32_t i = 0; i < lists->count; i++) {
+        struct phi_list_entry *entry = &lists->entries[(lists->first + i) % PHI_LIST_ENTRIES];
+        if (entry->index == reader.index && entry->number == reader.number)
+            entry->number = 0; // which is always done
+    }
+    pthread_mutex_unlock(&lists->lock);
+}
+
 int phi_pages_place(const struct phi_driver *driver, struct phi_list_memory *lists,
                     const struct phi_work *work, size_t n, struct phi_list_reader reader,
                     struct phi_report *report)
@@ -121,6 +138,8 @@ int phi_pages_place(const struct phi_driver *driver, struct phi_list_memory *lis
     for (size_t i = 0; i < n && rc == 0; i++)
         if (work[i].kind == PHI_STEP_PAGES)
             rc = place(driver, lists, &work[i], reader, report);
+    if (rc)
+        phi_pages_unplace(lists, work, n, reader);
     return rc;
 }
 

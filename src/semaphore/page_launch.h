@@ -50,6 +50,11 @@ int phi_pages_place(const struct phi_driver *driver, struct phi_list_memory *lis
                     const struct phi_work *work, size_t n, struct phi_list_reader reader,
                     struct phi_report *report);
 
+// phi_pages_unplace gives back what an operation that was not enqueued has taken: its number may be
+// that of no other one for long.
+void phi_pages_unplace(struct phi_list_memory *lists, const struct phi_work *work, size_t n,
+                       struct phi_list_reader reader);
+
 // phi_pages_fill makes the arguments of the launch of a list that is placed, but for broken, number
 // and sync. blocks: most of one that says nothing else. Returns what the driver says of its memory.
 CUresult phi_pages_fill(const struct phi_driver *driver, const struct phi_list_memory *lists,

@@ -29,7 +29,7 @@ struct phi_page_end {
 
 // A list. `at` of its ends lies behind it. With `owned`, so do the numbers, and `pages` is the
 // count that there was; else the pointers are the caller's, and good as long as the call. Rows of
-// all parts and pages are fewer than 2^32.
+// all parts and pages are fewer than 2^31.
 struct phi_page_list {
     _Atomic uint32_t holders;
     bool owned;

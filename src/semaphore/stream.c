@@ -191,20 +191,22 @@ static int issue_locked(struct cuda_executor *x, struct phi_enqueue *q, int inde
     q->sync = (uint32_t)index + 1;
     if (q->waits > 0) // what others do matters to nothing else
         phi_records_waiting(records, index, &q->others);
+    const struct phi_list_reader reader = {q->number, (uint32_t)index, false};
     int rc = decide(x, q);
     if (rc == 0)
-        rc = phi_pages_place(x->to.driver, &x->lists, q->work, q->n,
-                             (struct phi_list_reader){q->number, (uint32_t)index, false},
-                             x->params.report);
+        rc = phi_pages_place(x->to.driver, &x->lists, q->work, q->n, reader, x->params.report);
     if (rc)
         return rc;
-    if (!phi_uses_take(records, index, q->work, q->n))
+    if (!phi_uses_take(records, index, q->work, q->n)) {
+        phi_pages_unplace(&x->lists, q->work, q->n, reader);
         return phi_fail(x->params.report, PH_EBROKEN,
                         "%s of operation %llu with rank %d: its buffer was revoked",
                         phi_program_name(q->work[0].call), (unsigned long long)q->work[0].op_id,
                         q->work[0].peer);
+    }
     phi_enqueue_all(q);
     if (q->result != CUDA_SUCCESS && !q->started) {
+        phi_pages_unplace(&x->lists, q->work, q->n, reader);
         phi_uses_give_back(records, index, q->work, q->n);
         return driver_failed(x, q);
     }

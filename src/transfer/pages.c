@@ -22,6 +22,9 @@ static int check_end(const struct ph_channel *channel, const struct ph_pages *pa
     uint64_t rows, page;
     if (end->numbers != NULL && end->number_bytes != 4 && end->number_bytes != 8)
         return refuse(channel, -EINVAL, "has numbers that are not of 4 or 8 bytes each");
+    if (end->numbers != NULL && (uintptr_t)end->numbers % end->number_bytes != 0)
+        return refuse(channel, -EINVAL,
+                      "has numbers at an address that is no multiple of their size");
     if (__builtin_mul_overflow((uint64_t)pages->rows - 1, end->row_stride, &rows) ||
         __builtin_add_overflow(rows, pages->row_bytes, &page) || page > size)
         return refuse(channel, -EINVAL, "has rows of a page that reach beyond a buffer");
@@ -44,13 +47,17 @@ static int check(const struct ph_channel *channel, const struct ph_pages *pages)
         rc = check_end(channel, pages, &pages->peer, channel->fixed.theirs.size);
     if (rc)
         return rc;
-    // Kernels count rows, and pieces of at least 256 bytes of one, in 32 bits.
+    if ((uintptr_t)pages->count % sizeof *pages->count != 0)
+        return refuse(channel, -EINVAL, "has its count at an address that is no multiple of 4");
+    // Kernels count rows, pieces of at least 256 bytes of one, and its bytes, in 32 bits.
     const uint64_t pieces = pages->row_bytes / 256 + 1;
     uint64_t all = pages->pages;
     if (__builtin_mul_overflow(all, pages->parts, &all) ||
         __builtin_mul_overflow(all, pages->rows, &all) ||
-        __builtin_mul_overflow(all, pieces, &all) || all > UINT32_MAX)
-        return refuse(channel, -E2BIG, "has 2^32 rows or more; make several lists");
+        __builtin_mul_overflow(all, pieces, &all) || all > INT32_MAX ||
+        pages->row_bytes > UINT32_MAX)
+        return refuse(channel, -E2BIG,
+                      "has 2^31 rows or more, or rows of 4 GiB or more; make several lists");
     return 0;
 }
 

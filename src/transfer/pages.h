@@ -12,7 +12,7 @@ struct phi_page_list;
 
 // phi_pages_list checks a ph_pages and makes its list, which the caller drops. NULL: it copies
 // nothing. `keep`: the numbers and the count, which the host reads, are read now. Errors, reported:
-// -EINVAL, -ENOMEM, -E2BIG (2^32 rows or more).
+// -EINVAL, -ENOMEM, -E2BIG (2^31 rows or more, rows of 4 GiB or more).
 int phi_pages_list(struct ph_channel *channel, bool outgoing, const struct ph_pages *pages,
                    bool keep, struct phi_page_list **list);
 

@@ -308,6 +308,13 @@ RANK_FUNCTION(refuses)
     refused("no parts", [](ph_pages &p) { p.parts = 0; });
     refused("no rows", [](ph_pages &p) { p.rows = 0; });
     refused("4 or 8 bytes", [](ph_pages &p) { p.peer.numbers = &p, p.peer.number_bytes = 2; });
+    refused("no multiple of their size", [](ph_pages &p) {
+        p.peer.numbers = reinterpret_cast<const char *>(&p) + 1;
+        p.peer.number_bytes = 4;
+    });
+    refused("no multiple of 4", [](ph_pages &p) {
+        p.count = reinterpret_cast<const uint32_t *>(reinterpret_cast<const char *>(&p) + 2);
+    });
     refused("beyond a buffer", [](ph_pages &p) { p.row_bytes = SIZE + 1; });
     refused("beyond a buffer", [](ph_pages &p) { p.rows = 3, p.local.row_stride = SIZE; });
     refused("beyond a buffer", [](ph_pages &p) { p.rows = 3, p.local.row_stride = UINT64_MAX; });
