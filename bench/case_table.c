@@ -14,7 +14,8 @@ const struct bench_case *const bench_case_table[] = {
     &bench_send_bandwidth,    &bench_send_bidirectional,
     &bench_send_rate,         &bench_unbound_latency,
     &bench_unbound_bandwidth, &bench_unbound_bidirectional,
-    &bench_signal_latency,    &bench_exchange_cold,
+    &bench_signal_latency,    &bench_pages_put,
+    &bench_pages_get,         &bench_exchange_cold,
     &bench_exchange_hit,      &bench_import,
     &bench_overlap_case,
 };
@@ -48,5 +49,7 @@ size_t bench_case_area(const struct bench_case *test, const struct bench_options
     if (options->fresh)
         return bench_fresh_area(largest_size(test, options));
     size_t stride = (largest_size(test, options) + 4095) & ~(size_t)4095;
+    if (test->pages)
+        stride += (bench_pages_room(options, stride) + 4095) & ~(size_t)4095;
     return 2 * bench_case_channels(test, options) * stride;
 }

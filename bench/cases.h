@@ -63,6 +63,7 @@ struct bench_case {
     bool exchange;            // its iterations are exchanges
     bool unbound;             // its channels have no buffers
     bool nccl;                // has a counterpart there
+    bool pages;               // of lists: one channel
     enum bench_kernel kernel; // what -i device runs for its iterations
     int (*open)(struct bench_run *run);
     void (*close)(struct bench_run *run);
@@ -118,6 +119,7 @@ extern const struct bench_case bench_send_latency, bench_send_bandwidth, bench_s
 extern const struct bench_case bench_unbound_latency, bench_unbound_bandwidth,
     bench_unbound_bidirectional;
 extern const struct bench_case bench_signal_latency;
+extern const struct bench_case bench_pages_put, bench_pages_get;
 extern const struct bench_case bench_exchange_cold, bench_exchange_hit, bench_import;
 extern const struct bench_case bench_overlap_case;
 
@@ -125,6 +127,9 @@ extern const struct bench_case bench_overlap_case;
 // run with.
 size_t bench_case_channels(const struct bench_case *test, const struct bench_options *options);
 size_t bench_case_area(const struct bench_case *test, const struct bench_options *options);
+
+// bench_pages_room: what the numbers of a case of pages take behind so many bytes of them.
+size_t bench_pages_room(const struct bench_options *options, size_t size);
 
 // bench_tell: the leader signals on each channel forward, and the other rank waits for that: it has
 // all puts then. Staged ones go on with such a wait, so that is one launch for all channels.

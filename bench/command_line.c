@@ -29,6 +29,9 @@ enum {
     OPTION_FRESH,
     OPTION_PROGRESS,
     OPTION_VERSION,
+    OPTION_PAGES,
+    OPTION_PAGE_SIZE,
+    OPTION_PARTS,
 };
 
 static const struct option long_options[] = {
@@ -61,6 +64,9 @@ static const struct option long_options[] = {
     {"fresh", no_argument, NULL, OPTION_FRESH},
     {"progress", no_argument, NULL, OPTION_PROGRESS},
     {"version", no_argument, NULL, OPTION_VERSION},
+    {"pages", required_argument, NULL, OPTION_PAGES},
+    {"page-size", required_argument, NULL, OPTION_PAGE_SIZE},
+    {"parts", required_argument, NULL, OPTION_PARTS},
     {NULL, 0, NULL, 0},
 };
 
@@ -87,6 +93,9 @@ void bench_options_help(FILE *out)
         "  --channels N  channels used at once (else by the case)\n"
         "  --ops N       operations of an exchange (1024)\n"
         "  --segments M  allocations that hold them (1)\n"
+        "  --pages N     of a list (4096); --page-size BYTES (4096); --parts L: each page has so "
+        "many "
+        "(1)\n"
         "  --group       send cases: issue by ph_group; latency shifted by one receive\n"
         "  --verify      fresh data for each block, every byte checked\n"
         "  --compare [W] measure the raw limit in the same run, and the ratio (W is raw, or left\n"
@@ -343,6 +352,12 @@ static int parse_long(struct parser *parser, int option)
     case OPTION_VERSION:
         options->version = true;
         return 0;
+    case OPTION_PAGES:
+        return parse_number(parser, "--pages", 1, 1 << 28, &options->pages);
+    case OPTION_PAGE_SIZE:
+        return parse_number(parser, "--page-size", 1, 1 << 30, &options->page_size);
+    case OPTION_PARTS:
+        return parse_number(parser, "--parts", 1, BENCH_PARTS_MAX, &options->parts);
     default:
         // A launcher has hidden the password from the ranks' arguments: they have the environment.
         options->store = is_hidden(optarg) ? NULL : hide_password(optarg);
@@ -452,6 +467,21 @@ static int check_beside(struct parser *parser)
     return check_beside_cases(parser);
 }
 
+// A list is as large as its pages.
+static int check_pages(struct parser *parser)
+{
+    struct bench_options *options = parser->options;
+    if (options->pages == 0)
+        return 0;
+    if (options->sizes.n > 0)
+        return refuse(parser->error, parser->error_size, "--pages: not with -b");
+    const int64_t page = options->page_size * options->parts;
+    if (options->pages > ((int64_t)1 << 40) / page)
+        return refuse(parser->error, parser->error_size, "--pages: more than 1 TiB");
+    options->sizes.values[options->sizes.n++] = (size_t)(options->pages * page);
+    return 0;
+}
+
 // What is measured is given, and no option may take another method for all of it.
 static int check_tune(struct parser *parser)
 {
@@ -477,6 +507,8 @@ int bench_options_parse(struct bench_options *options, int argc, char **argv, ch
         .ranks = 2,
         .ops = 1024,
         .segments = 1,
+        .page_size = 4096,
+        .parts = 1,
         .deadline_s = 600,
         .late_us = -1,
         .kind = "auto",
@@ -510,7 +542,9 @@ int bench_options_parse(struct bench_options *options, int argc, char **argv, ch
     if (rc || options->tune)
         return rc;
     default_cases(options);
-    rc = check_device(&parser);
+    rc = check_pages(&parser);
+    if (rc == 0)
+        rc = check_device(&parser);
     if (rc == 0)
         rc = check_beside(&parser);
     return rc ? rc : check_cases(&parser);

@@ -41,7 +41,7 @@ const char *bench_issue_name(enum bench_issue issue)
 
 size_t bench_case_channels(const struct bench_case *test, const struct bench_options *options)
 {
-    if (options->issue == BENCH_ISSUE_DEVICE ||
+    if (options->issue == BENCH_ISSUE_DEVICE || test->pages ||
         (test->metric == BENCH_HALF_ROUND_TRIP_US && test->channels == 1))
         return 1; // one message after the other, or all that a kernel does
     return options->channels ? (size_t)options->channels : test->channels;

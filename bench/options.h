@@ -11,6 +11,7 @@
 #define BENCH_SIZES_MAX 128
 #define BENCH_CASES_MAX 64
 #define BENCH_RANKS_MAX 64
+#define BENCH_PARTS_MAX 1024
 
 struct bench_case;
 
@@ -44,7 +45,8 @@ struct bench_options {
     int64_t ranks;
     int64_t channels; // 0: the case's own
     int64_t ops, segments;
-    int64_t deadline_s; // of the whole run
+    int64_t pages, page_size, parts; // of lists of pages; pages 0: as many as the size has
+    int64_t deadline_s;              // of the whole run
     enum bench_compare compare;
     int64_t late_us; // -1: not given
     int64_t graphs;  // that live beside; 0: not given

@@ -245,12 +245,12 @@ INSTANTIATE_TEST_SUITE_P(
     Stream, PerfCase,
     testing::Combine(every_place,
                      testing::Values("put-latency", "put-bandwidth", "put-bidirectional",
-                                     "put-rate", "put-batch", "get-latency", "get-bandwidth",
-                                     "get-bidirectional", "get-rate", "send-latency",
-                                     "send-bandwidth", "send-bidirectional", "send-rate",
-                                     "unbound-latency", "unbound-bandwidth",
-                                     "unbound-bidirectional", "signal-latency", "exchange-cold",
-                                     "exchange-hit", "import"),
+                                     "put-rate", "put-batch", "pages-put", "pages-get",
+                                     "get-latency", "get-bandwidth", "get-bidirectional",
+                                     "get-rate", "send-latency", "send-bandwidth",
+                                     "send-bidirectional", "send-rate", "unbound-latency",
+                                     "unbound-bandwidth", "unbound-bidirectional", "signal-latency",
+                                     "exchange-cold", "exchange-hit", "import"),
                      testing::Values(Way{"", {}})),
     name_of);
 
