@@ -17,4 +17,20 @@ struct phi_range_entry {
     uint64_t address;
 };
 
+// phi_range_of returns the index of the range that an offset lies in, which is less than the size of
+// all. count > 0.
+static inline uint32_t phi_range_of(const struct phi_range_entry *ranges, uint32_t count,
+                                    uint64_t offset)
+{
+    uint32_t low = 0, high = count; // the last range that begins at `offset` or before
+    while (high - low > 1) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (ranges[middle].begin <= offset)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 #endif

@@ -21,16 +21,9 @@ bool phi_channel_lies_in(const struct ph_channel *channel, uint64_t base)
 
 uint8_t *phi_channel_range_at(const struct phi_channel_end *end, uint64_t offset, uint64_t *size)
 {
-    uint32_t low = 0, high = end->range_count - 1; // the last one that begins at most there
-    while (low < high) {
-        const uint32_t middle = low + (high - low + 1) / 2;
-        if (end->ranges[middle].begin <= offset)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    const struct phi_range_entry *entry = &end->ranges[low];
-    const uint64_t stop = low + 1 < end->range_count ? end->ranges[low + 1].begin : end->size;
+    const uint32_t i = phi_range_of(end->ranges, end->range_count, offset);
+    const struct phi_range_entry *entry = &end->ranges[i];
+    const uint64_t stop = i + 1 < end->range_count ? end->ranges[i + 1].begin : end->size;
     if (*size > stop - offset)
         *size = stop - offset;
     return (uint8_t *)(uintptr_t)entry->address + (offset - entry->begin);

@@ -42,17 +42,10 @@ static bool in_ranges(const struct phi_page_end *end, uint64_t offset, uint64_t 
         *at = end->base ? end->base + offset : NULL;
         return true;
     }
-    uint32_t low = 0, high = end->range_count; // the last range that begins at `offset` or before
-    while (high - low > 1) {
-        const uint32_t middle = (low + high) / 2;
-        if (end->ranges[middle].begin <= offset)
-            low = middle;
-        else
-            high = middle;
-    }
-    const uint64_t behind = low + 1 < end->range_count ? end->ranges[low + 1].begin : end->size;
-    const uint64_t in_range = offset - end->ranges[low].begin;
-    *at = (uint8_t *)(uintptr_t)(end->ranges[low].address + in_range);
+    const uint32_t i = phi_range_of(end->ranges, end->range_count, offset);
+    const uint64_t behind = i + 1 < end->range_count ? end->ranges[i + 1].begin : end->size;
+    const uint64_t in_range = offset - end->ranges[i].begin;
+    *at = (uint8_t *)(uintptr_t)(end->ranges[i].address + in_range);
     return offset + bytes <= behind;
 }
 
