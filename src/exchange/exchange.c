@@ -219,7 +219,8 @@ static struct ph_exchange_request *make_request(struct phi_self *self, size_t n)
     request->self = self;
     request->loopbacks = NULL;
     request->busy = true;
-    request->stuck = request->abandoned = request->finishing = false;
+    request->stuck = request->abandoned = request->finishing = request->crossed = false;
+    request->wrong = (struct phi_wrong){0};
     request->failed = request->hits = 0;
     request->n = 0;
     request->capacity = n;

@@ -8,7 +8,9 @@
 void phi_executor_suspicion(const struct phi_executor *executor, int rank, char *text, size_t size)
 {
     const _Atomic int64_t *since = executor->silent_since;
-    int64_t last = since ? atomic_load_explicit(&since[rank], memory_order_relaxed) : 0;
+    // A wait for another stream is for no rank (-1).
+    int64_t last =
+        since && rank >= 0 ? atomic_load_explicit(&since[rank], memory_order_relaxed) : 0;
 
     text[0] = 0;
     if (last)

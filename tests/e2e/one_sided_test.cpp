@@ -599,12 +599,13 @@ RANK_FUNCTION(leaves_those_who_attach)
     while (rc == 0) {
         ph_channel *channel = nullptr;
         rc = ph_region_attach(rank.context, bytes.data(), bytes.size(), memory, size,
-                              patience(20000).count(), &channel);
+                              patience(3000).count(), &channel);
         if (rc == 0)
             CHECK_OK(ph_channel_close(channel));
         rank.shared->value[2]++;
     }
-    if (rc != PH_EPEER && rc != PH_ENOPATH && rc != -ESTALE)
+    // -ETIMEDOUT: it left between its answer and the exchange, before the two ranks had met.
+    if (rc != PH_EPEER && rc != PH_ENOPATH && rc != -ESTALE && rc != -ETIMEDOUT)
         rank_failed(__FILE__, __LINE__, ph_strerror(rc) + (": " + rank.error()));
     rank.close();
 }
