@@ -651,7 +651,8 @@ int phi_exchange_poll(struct ph_exchange_request *request, struct ph_channel **c
     if (p.open > 0 && (rc = check_life(self)) == 0) {
         if (work(request, &p, soon < deadline ? soon : deadline, &rc))
             p = advance(request);
-        if (rc == 0 && p.open > 0 && phi_now() < deadline) {
+        // A step that took longer than HELP_MS is tried again, as a finish would.
+        if ((rc == 0 || rc == -ETIMEDOUT) && p.open > 0 && phi_now() < deadline) {
             request->busy = false;
             return -EAGAIN;
         }

@@ -25,12 +25,12 @@ static bool stub_current(struct phi_memory *memory, const void *address,
 }
 
 static int stub_encode(struct phi_memory *memory, const struct phi_allocation *allocation,
-                       struct phi_writer *writer, int *fd)
+                       struct phi_writer *writer, struct phi_export *export_)
 {
     (void)memory;
     (void)allocation;
     (void)writer;
-    (void)fd;
+    (void)export_;
     return PH_EKIND;
 }
 
