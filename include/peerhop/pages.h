@@ -75,7 +75,7 @@ struct ph_pages {
 // - -EINVAL: struct_size, parts, rows, number_bytes, numbers or a count that are not aligned to
 //   their size, or a page of the list that cannot lie in a buffer whatever its number (offsets,
 //   strides, row_bytes).
-// - -E2BIG: 2^31 rows of all pages and parts, or more, or rows of 4 GiB; more than 4 MiB that the
+// - -E2BIG: 2147483648 rows of all pages and parts, or rows of 4 GiB; more than 4 MiB that the
 //   call has to keep.
 // - -ENOTSUP: the numbers lie in memory that the host does not read, where it has to. While a
 //   stream captures: the list has more than 3584 bytes that the call has to read.
