@@ -120,6 +120,8 @@ PyObject *context_expel(PyObject *self, PyObject *const *args, Py_ssize_t count,
 // ---- reports.c
 
 int reports_add(PyObject *module);
+// report_named fills a tuple of that type; it takes the values, of which NULL is a failure.
+PyObject *report_named(PyTypeObject *type, PyObject **values, Py_ssize_t count);
 PyObject *report_counters(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *report_peer(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 PyObject *report_path(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);

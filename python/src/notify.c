@@ -50,20 +50,9 @@ PyObject *channel_notify(PyObject *self, PyObject *const *args, Py_ssize_t count
 
 static PyObject *one_of(const struct ph_notification *from)
 {
-    PyObject *tuple = PyStructSequence_New(notification_type);
     PyObject *values[] = {PyLong_FromLong(from->peer), PyLong_FromUnsignedLongLong(from->op_id),
                           PyBytes_FromStringAndSize((const char *)from->bytes, from->size)};
-    bool whole = tuple != NULL;
-    for (Py_ssize_t i = 0; i < 3; i++) {
-        whole = whole && values[i] != NULL;
-        if (tuple != NULL)
-            PyStructSequence_SetItem(tuple, i, values[i]);
-        else
-            Py_XDECREF(values[i]);
-    }
-    if (!whole)
-        Py_CLEAR(tuple);
-    return tuple;
+    return report_named(notification_type, values, 3);
 }
 
 static PyObject *list_of(const struct ph_notification *from, size_t count)

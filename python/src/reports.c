@@ -47,8 +47,7 @@ int reports_add(PyObject *module)
                : 0;
 }
 
-// named fills a tuple of that type; it takes the values, of which NULL is a failure.
-static PyObject *named(PyTypeObject *type, PyObject **values, Py_ssize_t count)
+PyObject *report_named(PyTypeObject *type, PyObject **values, Py_ssize_t count)
 {
     PyObject *tuple = PyStructSequence_New(type);
     bool whole = tuple != NULL;
@@ -111,7 +110,7 @@ PyObject *report_peer(PyObject *self, PyObject *const *args, Py_ssize_t count, P
         PyLong_FromUnsignedLongLong(report.incarnation),
         PyLong_FromUnsignedLong(report.process),
     };
-    return named(peer_type, values, 5);
+    return report_named(peer_type, values, 5);
 }
 
 static PyObject *rejected_of(const struct ph_path_report *report)
@@ -147,5 +146,5 @@ PyObject *report_path(PyObject *self, PyObject *const *args, Py_ssize_t count, P
         PyUnicode_FromString(report.flush),         PyLong_FromUnsignedLongLong(report.ll_max),
         PyLong_FromUnsignedLongLong(report.sm_max), rejected_of(&report),
     };
-    return named(path_type, values, 8);
+    return report_named(path_type, values, 8);
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 
+#include "api/context_internal.h"
 #include "cuda/device.h"
 #include "ending/usable.h"
 #include "peer/channel.h"
@@ -18,6 +19,17 @@
 int phi_check_given(struct phi_report *report, const void *argument, const char *what)
 {
     return argument ? 0 : phi_fail(report, -EINVAL, "%s is NULL", what);
+}
+
+int phi_check_buffer(struct ph_context *context, const void *buffer, size_t size)
+{
+    if (context == NULL)
+        return -EINVAL;
+    if (phi_self_forked(context->self))
+        return PH_EFORKED;
+    if (buffer == NULL || size == 0 || size > UINTPTR_MAX - (uintptr_t)buffer)
+        return phi_fail(&context->report, -EINVAL, "%zu bytes at %p are no buffer", size, buffer);
+    return 0;
 }
 
 int phi_check_deadline(struct phi_report *report, int64_t deadline_ms)

@@ -9,6 +9,9 @@
 // phi_check_given: `argument`, which `what` names ("ph_exchange: channels"), is not NULL.
 int phi_check_given(struct phi_report *report, const void *argument, const char *what);
 
+// phi_check_buffer: a context of this process, and bytes that can be a buffer.
+int phi_check_buffer(struct ph_context *context, const void *buffer, size_t size);
+
 // phi_check_deadline checks the deadline of a call that takes one itself.
 int phi_check_deadline(struct phi_report *report, int64_t deadline_ms);
 

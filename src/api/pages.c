@@ -87,7 +87,7 @@ static bool is_whole(const struct ph_channel *channel)
 static int check_readable(const struct ph_channel *channel, const struct ph_pages *pages)
 {
     struct phi_device *device = channel->self->device;
-    if (device == NULL || pages == NULL ||
+    if (device == NULL || pages == NULL || pages->struct_size < sizeof *pages ||
         !(phi_device_holds(device, pages->local.numbers) ||
           phi_device_holds(device, pages->peer.numbers) || phi_device_holds(device, pages->count)))
         return 0;

@@ -12,24 +12,13 @@
 #include "service/attach.h"
 #include "service/regions.h"
 
-static int check(struct ph_context *context, const void *buffer, size_t size)
-{
-    if (context == NULL)
-        return -EINVAL;
-    if (phi_self_forked(context->self))
-        return PH_EFORKED;
-    if (buffer == NULL || size == 0 || size > UINTPTR_MAX - (uintptr_t)buffer)
-        return phi_fail(&context->report, -EINVAL, "%zu bytes at %p are no buffer", size, buffer);
-    return 0;
-}
-
 int ph_region_export(struct ph_context *context, void *buffer, size_t size, uint32_t access,
                      unsigned char bytes[PH_REGION_BYTES], struct ph_region **region)
 {
     PHI_RANGE("ph_region_export", size);
     struct phi_region_key key;
     struct ph_region *made;
-    int rc = check(context, buffer, size);
+    int rc = phi_check_buffer(context, buffer, size);
     if (rc || (rc = phi_check_given(&context->report, bytes, "ph_region_export: bytes")) ||
         (rc = phi_check_given(&context->report, region, "ph_region_export: region")))
         return rc;
@@ -64,7 +53,7 @@ int ph_region_attach(struct ph_context *context, const void *bytes, size_t bytes
     struct phi_region_bytes region;
     struct ph_operation operation = {.buffer = buffer, .size = size};
     struct ph_exchange_request *request;
-    int rc = check(context, buffer, size);
+    int rc = phi_check_buffer(context, buffer, size);
     if (rc || (rc = phi_check_given(&context->report, bytes, "ph_region_attach: bytes")) ||
         (rc = phi_check_given(&context->report, channel, "ph_region_attach: channel")) ||
         (rc = phi_check_deadline(&context->report, deadline_ms)))

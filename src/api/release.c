@@ -15,17 +15,6 @@
 // A wait for the device looks at this interval for other things to tell.
 #define LOOK_MS 10
 
-static int check(struct ph_context *context, const void *buffer, size_t size)
-{
-    if (context == NULL)
-        return -EINVAL;
-    if (phi_self_forked(context->self))
-        return PH_EFORKED;
-    if (buffer == NULL || size == 0 || size > UINTPTR_MAX - (uintptr_t)buffer)
-        return phi_fail(&context->report, -EINVAL, "%zu bytes at %p are no buffer", size, buffer);
-    return 0;
-}
-
 static int check_state(struct ph_context *context, enum ph_release_state state)
 {
     if (state >= PH_RELEASE_REVOKED && state <= PH_RELEASE_CLOSED)
@@ -35,7 +24,7 @@ static int check_state(struct ph_context *context, enum ph_release_state state)
 
 int ph_release_start(struct ph_context *context, const void *buffer, size_t size)
 {
-    int rc = check(context, buffer, size);
+    int rc = phi_check_buffer(context, buffer, size);
     if (rc)
         return rc;
     // First the exports: else a rank could attach again behind the release.
@@ -46,7 +35,7 @@ int ph_release_start(struct ph_context *context, const void *buffer, size_t size
 int ph_release_test(struct ph_context *context, const void *buffer, size_t size,
                     enum ph_release_state state)
 {
-    int rc = check(context, buffer, size);
+    int rc = phi_check_buffer(context, buffer, size);
     if (rc || (rc = check_state(context, state)))
         return rc;
     return phi_release_test(context->self, buffer, size, state);
@@ -56,7 +45,7 @@ int ph_release_wait(struct ph_context *context, const void *buffer, size_t size,
                     enum ph_release_state state, int64_t deadline_ms)
 {
     PHI_RANGE("ph_release_wait", size);
-    int rc = check(context, buffer, size);
+    int rc = phi_check_buffer(context, buffer, size);
     if (rc || (rc = check_state(context, state)) ||
         (rc = phi_check_deadline(&context->report, deadline_ms)))
         return rc;

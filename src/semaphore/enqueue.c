@@ -111,16 +111,9 @@ static CUresult enqueue_kernel(struct phi_enqueue *q, const struct phi_piece *pi
 // yet.
 static CUresult look(struct phi_enqueue *q, const void *address, uint64_t *device, bool *host)
 {
-    CUmemorytype type = (CUmemorytype)0;
-    CUdeviceptr pointer = 0;
-    CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                   CU_POINTER_ATTRIBUTE_DEVICE_POINTER};
-    void *values[] = {&type, &pointer};
-    const CUresult result = q->to->driver->cuPointerGetAttributes(
-        sizeof names / sizeof names[0], names, values, (CUdeviceptr)(uintptr_t)address);
-    const bool known = result == CUDA_SUCCESS && type != 0;
-    *host = known && type == CU_MEMORYTYPE_HOST;
-    *device = known && pointer != 0 ? pointer : (uintptr_t)address;
+    const bool known = phi_view_any(q->to->driver, address, device, host);
+    if (*device == 0)
+        *device = (uintptr_t)address;
     if (known || q->captured)
         return CUDA_SUCCESS;
     q->unreached = address;

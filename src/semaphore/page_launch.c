@@ -10,25 +10,15 @@
 // Returns the address by which kernels read memory of the caller's, or 0: they do not.
 static uint64_t readable(const struct phi_driver *driver, const void *address)
 {
-    CUmemorytype type = (CUmemorytype)0;
-    CUdeviceptr pointer = 0;
-    CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                   CU_POINTER_ATTRIBUTE_DEVICE_POINTER};
-    void *values[] = {&type, &pointer};
-    const CUresult result = driver->cuPointerGetAttributes(sizeof names / sizeof names[0], names,
-                                                           values, (CUdeviceptr)(uintptr_t)address);
-    return result == CUDA_SUCCESS && type != 0 ? pointer : 0;
-}
-
-static size_t aligned(size_t bytes)
-{
-    return (bytes + 7) & ~(size_t)7;
+    uint64_t device;
+    bool host;
+    return phi_view_any(driver, address, &device, &host) ? device : 0;
 }
 
 static size_t numbers_bytes(const struct phi_page_list *list, const struct phi_page_end *end)
 {
     return end->numbers != NULL && end->numbers_at == 0
-               ? aligned((size_t)list->pages * end->number_bytes)
+               ? phi_page_list_room((size_t)list->pages * end->number_bytes)
                : 0;
 }
 
@@ -155,8 +145,8 @@ static uint64_t carry(struct carrier *carrier, const void *bytes, size_t size)
 {
     const uint64_t address = carrier->address;
     memcpy(carrier->at, bytes, size);
-    carrier->at += aligned(size);
-    carrier->address += aligned(size);
+    carrier->at += phi_page_list_room(size);
+    carrier->address += phi_page_list_room(size);
     return address;
 }
 

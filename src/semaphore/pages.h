@@ -43,6 +43,12 @@ struct phi_page_list {
     uint64_t skipped_device;
 };
 
+// phi_page_list_room: the bytes that offsets or numbers take beside others, in multiples of 8.
+static inline size_t phi_page_list_room(size_t bytes)
+{
+    return (bytes + 7) & ~(size_t)7;
+}
+
 void phi_page_list_hold(struct phi_page_list *list);
 void phi_page_list_drop(struct phi_page_list *list);
 

@@ -61,14 +61,9 @@ static int check(const struct ph_channel *channel, const struct ph_pages *pages)
     return 0;
 }
 
-static size_t aligned(size_t size)
-{
-    return (size + 7) & ~(size_t)7;
-}
-
 static size_t numbers_size(const struct phi_page_list *list, const struct ph_page_end *end)
 {
-    return end->numbers ? aligned((size_t)list->pages * end->number_bytes) : 0;
+    return end->numbers ? phi_page_list_room((size_t)list->pages * end->number_bytes) : 0;
 }
 
 static void set_end(struct phi_page_end *end, const struct ph_page_end *from,
