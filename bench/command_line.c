@@ -467,15 +467,23 @@ static int check_beside(struct parser *parser)
     return check_beside_cases(parser);
 }
 
-// A list is as large as its pages.
+// A list is as large as its pages. Where -b says how large, it is whole pages.
 static int check_pages(struct parser *parser)
 {
     struct bench_options *options = parser->options;
+    const int64_t page = options->page_size * options->parts;
+    for (size_t i = 0; i < options->case_count; i++)
+        for (size_t j = 0; options->cases[i]->pages && j < options->sizes.n; j++) {
+            const size_t bytes = options->sizes.values[j];
+            if (bytes == 0 || bytes % (size_t)page)
+                return refuse(parser->error, parser->error_size,
+                              "%s: -b is a multiple of %lld bytes (--page-size, --parts), not %zu",
+                              options->cases[i]->name, (long long)page, bytes);
+        }
     if (options->pages == 0)
         return 0;
     if (options->sizes.n > 0)
         return refuse(parser->error, parser->error_size, "--pages: not with -b");
-    const int64_t page = options->page_size * options->parts;
     if (options->pages > ((int64_t)1 << 40) / page)
         return refuse(parser->error, parser->error_size, "--pages: more than 1 TiB");
     options->sizes.values[options->sizes.n++] = (size_t)(options->pages * page);

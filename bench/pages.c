@@ -41,9 +41,6 @@ static int begin(struct bench_run *run)
 {
     struct bench *bench = run->bench;
     const size_t pages = pages_of(run);
-    if (pages == 0)
-        return bench_fail(bench, -EINVAL, "%zu bytes are no page of each part (--page-size)",
-                          run->size);
     if (!bench->leader)
         return 0;
     uint32_t *numbers = malloc(pages * sizeof *numbers);

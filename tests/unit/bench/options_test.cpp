@@ -340,6 +340,19 @@ TEST(Options, UnknownMissingAndLeftOver)
     }
 }
 
+TEST(Options, PagesAreWhole)
+{
+    Parsed parsed = parse({"-c", "pages-put", "--pages", "3", "--page-size", "256", "--parts", "2"});
+    ASSERT_EQ(parsed.rc, 0) << parsed.error;
+    EXPECT_EQ(parsed.options.sizes.values[0], 3u * 256 * 2);
+    EXPECT_EQ(parse({"-c", "pages-get", "-b", "8K"}).rc, 0);
+    for (const char *size : {"8", "4097", "70001"})
+        EXPECT_EQ(parse({"-c", "pages-put", "-b", size}).error,
+                  "pages-put: -b is a multiple of 4096 bytes (--page-size, --parts), not " +
+                      std::string(size));
+    EXPECT_EQ(parse({"-c", "pages-put", "--pages", "1", "-b", "4K"}).error, "--pages: not with -b");
+}
+
 TEST(Cases, NamesAreUniqueAndDescribed)
 {
     std::set<std::string> names;
@@ -351,7 +364,7 @@ TEST(Cases, NamesAreUniqueAndDescribed)
         EXPECT_NE(test->sizes[0], 0u) << test->name;
         EXPECT_TRUE(test->once || test->sample || test->rows) << test->name;
     }
-    EXPECT_EQ(names.size(), 21u);
+    EXPECT_EQ(names.size(), 23u);
     EXPECT_EQ(bench_case_find("put"), nullptr);
 }
 
