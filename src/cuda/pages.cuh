@@ -54,135 +54,136 @@ static __device__ uint64_t in_ranges(const phi_pages_end &end, uint64_t offset, 
     return offset + bytes <= behind ? ranges[low].address + (offset - ranges[low].begin) : 0;
 }
 
-// The address of row `row` of a page, or 0 where the row is left out. *out: it counts as left out.
+// The address of row `row` of a page, or 0 where it lies in no single range of the end.
 static __device__ uint64_t row_address(const phi_pages_args &args, const phi_pages_end &end,
-                                       uint32_t part, uint32_t page, uint32_t row, bool *out)
+                                       uint32_t part, uint64_t number, uint32_t row)
 {
-    uint64_t number;
-    const page_state state = number_of(args, end, page, &number);
-    if (state != PAGE_IN) {
-        *out = *out || state == PAGE_OUT;
-        return 0;
-    }
     // Neither sum overflows: the host has checked at and the rows of a page, and number <= most.
     const uint64_t begin =
         static_cast<const uint64_t *>(list_of(args, end.at))[part] + number * end.page_stride;
     const uint64_t last = (args.rows - 1) * end.row_stride + args.row_bytes;
-    if (begin > end.size || last > end.size - begin) {
-        *out = true;
+    if (begin > end.size || last > end.size - begin)
         return 0;
-    }
     const uint64_t offset = begin + row * end.row_stride;
-    if (end.ranges == 0)
-        return end.base + offset;
-    const uint64_t address = in_ranges(end, offset, args.row_bytes);
-    *out = *out || address == 0;
-    return address;
+    return end.ranges == 0 ? end.base + offset : in_ranges(end, offset, args.row_bytes);
 }
 
 // How a launch cuts its rows: a warp takes a tile at a time, which is a piece of one row, or as
 // many rows as a tile holds, 32 at most.
 struct phi_tiling {
-    uint32_t units;  // of a row
-    uint32_t pieces; // of a row
-    uint32_t rows;   // of a tile
+    uint32_t units;      // of a row
+    uint32_t pieces;     // of a row
+    uint32_t rows;       // of a tile
+    uint32_t reciprocal; // row of unit i: i * reciprocal >> 16; 0: a tile is in one row
+    uint32_t pages, all_rows, tiles;
 };
 
 static __device__ phi_tiling tiling_of(const phi_pages_args &args)
 {
     const uint32_t units = static_cast<uint32_t>(args.row_bytes / args.unit);
-    const uint32_t rows = PHI_PAGES_TILE / units;
-    return {units, (units + PHI_PAGES_TILE - 1) / PHI_PAGES_TILE,
-            rows > 32  ? 32
-            : rows > 1 ? rows
-                       : 1};
+    phi_tiling tiling = {units, 1, 1, 0, pages_in(args), 0, 0};
+    tiling.all_rows = args.parts * tiling.pages * args.rows;
+    tiling.tiles = tiling.all_rows;
+    if (units >= PHI_PAGES_TILE) {
+        tiling.pieces = (units + PHI_PAGES_TILE - 1) / PHI_PAGES_TILE;
+        tiling.tiles *= tiling.pieces;
+    } else {
+        tiling.rows = PHI_PAGES_TILE / units < 32 ? PHI_PAGES_TILE / units : 32;
+        tiling.tiles = (tiling.all_rows + tiling.rows - 1) / tiling.rows;
+        // Exact for i and units below 256: the error is less than i * units / 2^16 < 1.
+        tiling.reciprocal = (0x10000 + units - 1) / units;
+    }
+    return tiling;
 }
 
-// The rows of one tile, as one lane of the warp knows its own.
-struct phi_tile_row {
-    uint64_t source, destination; // 0: left out
+// A tile, as one lane of the warp knows it: the row of the lane's number.
+struct phi_tile {
+    uint64_t source, destination; // of the row; 0: left out
+    uint32_t n;                   // units of the tile
 };
 
-// Each lane finds the row of its number in the tile. The rows of one page follow one another, then
-// those of the next page of the part. skipped counts parts of pages, each once: by its first row,
-// or, where ranges cut it, by each row that is left out.
-static __device__ phi_tile_row find_row(const phi_pages_args &args, uint32_t number, uint32_t pages,
-                                        bool first_piece, uint32_t *skipped)
+// The rows of one page follow one another, then those of the next page of the part. skipped counts
+// parts of pages, each once: by its first row, or, where ranges cut it, by each row that is left
+// out. A tile that lies behind the last is empty.
+static __device__ phi_tile find_tile(const phi_pages_args &args, const phi_tiling &tiling,
+                                     uint32_t tile, uint32_t *skipped)
 {
-    const uint32_t row = number % args.rows, entry = number / args.rows;
-    const uint32_t page = entry % pages, part = entry / pages;
-    bool out = false;
-    uint64_t number_unused;
-    phi_tile_row found = {row_address(args, args.source, part, page, row, &out), 0};
-    // Padding at one end is no fault, whatever the other end says.
-    if (number_of(args, args.destination, page, &number_unused) == PAGE_PADDING ||
-        number_of(args, args.source, page, &number_unused) == PAGE_PADDING)
-        return {0, 0};
-    found.destination = row_address(args, args.destination, part, page, row, &out);
-    if (out && first_piece && (row == 0 || args.source.ranges || args.destination.ranges))
-        ++*skipped;
-    return found.source && found.destination ? found : phi_tile_row{0, 0};
-}
-
-static __device__ uint64_t of_lane(uint64_t value, uint32_t lane)
-{
-    return __shfl_sync(~0u, static_cast<unsigned long long>(value), lane);
-}
-
-// Up to PHI_PAGES_TILE units by one warp, 8 loads in flight of each lane.
-template <typename T>
-static __device__ void copy_tile(const phi_tile_row &mine, uint32_t units, uint32_t n,
-                                 uint64_t from)
-{
+    phi_tile found = {0, 0, 0};
+    if (tile >= tiling.tiles)
+        return found;
     const uint32_t lane = threadIdx.x % 32;
-    enum { EACH = PHI_PAGES_TILE / 32 };
-    T unit[EACH];
-    uint64_t to[EACH];
-#pragma unroll
-    for (uint32_t k = 0; k < EACH; k++) {
-        const uint32_t i = lane + 32 * k, row = units >= PHI_PAGES_TILE ? 0 : i / units;
-        const uint32_t owner = row < 32 ? row : 0;
-        const uint64_t source = of_lane(mine.source, owner);
-        const uint64_t destination = of_lane(mine.destination, owner);
-        const uint64_t offset = from + static_cast<uint64_t>(i - row * units) * sizeof(T);
-        to[k] = i < n && source != 0 ? destination + offset : 0;
-        if (to[k] != 0)
-            unit[k] = *reinterpret_cast<const T *>(source + offset);
+    uint32_t first = tile * tiling.rows, here = tiling.rows, begun = 0;
+    if (tiling.pieces > 1) {
+        first = tile / tiling.pieces;
+        begun = tile % tiling.pieces * PHI_PAGES_TILE;
+        found.n = tiling.units - begun < PHI_PAGES_TILE ? tiling.units - begun : PHI_PAGES_TILE;
+    } else {
+        here = tiling.all_rows - first < here ? tiling.all_rows - first : here;
+        found.n = here * tiling.units;
     }
-#pragma unroll
-    for (uint32_t k = 0; k < EACH; k++)
-        if (to[k] != 0)
-            *reinterpret_cast<T *>(to[k]) = unit[k];
+    if (lane >= here)
+        return found;
+    const uint32_t row = (first + lane) % args.rows, entry = (first + lane) / args.rows;
+    const uint32_t page = entry % tiling.pages, part = entry / tiling.pages;
+    uint64_t from, to;
+    const page_state source = number_of(args, args.source, page, &from);
+    const page_state destination = number_of(args, args.destination, page, &to);
+    // Padding at one end is no fault, whatever the other end says.
+    if (source == PAGE_PADDING || destination == PAGE_PADDING)
+        return found;
+    if (source == PAGE_IN && destination == PAGE_IN) {
+        found.source = row_address(args, args.source, part, from, row);
+        found.destination = row_address(args, args.destination, part, to, row);
+    }
+    if (found.source != 0 && found.destination != 0) {
+        const uint64_t offset = static_cast<uint64_t>(begun) * args.unit;
+        found.source += offset;
+        found.destination += offset;
+        return found;
+    }
+    if (begun == 0 && (row == 0 || args.source.ranges || args.destination.ranges))
+        ++*skipped;
+    return {0, 0, found.n};
 }
 
-template <typename T> static __device__ void copy_pages(const phi_pages_args &args)
+// The address of unit i of a tile at one end, of which each lane has its own row. By all lanes.
+static __device__ uint64_t unit_address(const phi_tiling &tiling, uint64_t mine, uint32_t i,
+                                        uint32_t size)
 {
-    const phi_tiling tiling = tiling_of(args);
-    const uint32_t pages = pages_in(args), lane = threadIdx.x % 32;
-    const uint32_t warps = gridDim.x * (blockDim.x / 32);
-    const uint32_t rows = args.parts * pages * args.rows;
-    const uint32_t tiles =
-        tiling.pieces > 1 ? rows * tiling.pieces : (rows + tiling.rows - 1) / tiling.rows;
-    uint32_t skipped = 0;
-    for (uint32_t tile = (blockIdx.x * blockDim.x + threadIdx.x) / 32; tile < tiles;
-         tile += warps) {
-        const uint32_t first = tiling.pieces > 1 ? tile / tiling.pieces : tile * tiling.rows;
-        const uint32_t piece = tiling.pieces > 1 ? tile % tiling.pieces : 0;
-        const uint32_t here = rows - first < tiling.rows ? rows - first : tiling.rows;
-        phi_tile_row mine = {0, 0};
-        if (lane < here)
-            mine = find_row(args, first + lane, pages, piece == 0, &skipped);
-        const uint32_t begun = piece * PHI_PAGES_TILE;
-        const uint32_t left = tiling.units - begun;
-        const uint32_t n = tiling.pieces > 1 ? (left < PHI_PAGES_TILE ? left : PHI_PAGES_TILE)
-                                             : here * tiling.units;
-        copy_tile<T>(mine, tiling.pieces > 1 ? PHI_PAGES_TILE : tiling.units, n,
-                     static_cast<uint64_t>(begun) * sizeof(T));
+    const uint32_t row = i * tiling.reciprocal >> 16;
+    const uint64_t begin =
+        __shfl_sync(~0u, static_cast<unsigned long long>(mine), row < 32 ? row : 0);
+    return begin != 0 ? begin + static_cast<uint64_t>(i - row * tiling.units) * size : 0;
+}
+
+// Units of one tile that a lane holds.
+template <typename T> struct phi_held {
+    T unit[PHI_PAGES_TILE / 32];
+};
+
+template <typename T>
+static __device__ void load_tile(const phi_tiling &tiling, const phi_tile &tile, phi_held<T> *held)
+{
+#pragma unroll
+    for (uint32_t k = 0; k < PHI_PAGES_TILE / 32; k++) {
+        const uint32_t i = threadIdx.x % 32 + 32 * k;
+        const uint64_t source = unit_address(tiling, tile.source, i, sizeof(T));
+        if (i < tile.n && source != 0)
+            held->unit[k] = *reinterpret_cast<const T *>(source);
     }
-    // The number of the launch, which a fence precedes, tells of the count.
-    if (skipped != 0 && args.skipped != 0)
-        atomicAdd(reinterpret_cast<unsigned long long *>(args.skipped),
-                  static_cast<unsigned long long>(skipped));
+}
+
+template <typename T>
+static __device__ void store_tile(const phi_tiling &tiling, const phi_tile &tile,
+                                  const phi_held<T> &held)
+{
+#pragma unroll
+    for (uint32_t k = 0; k < PHI_PAGES_TILE / 32; k++) {
+        const uint32_t i = threadIdx.x % 32 + 32 * k;
+        const uint64_t destination = unit_address(tiling, tile.destination, i, sizeof(T));
+        if (i < tile.n && destination != 0)
+            *reinterpret_cast<T *>(destination) = held.unit[k];
+    }
 }
 
 // Whether this block is to copy. Without words to meet at, each block looks itself.
@@ -197,21 +198,56 @@ static __device__ bool may_copy_pages(const phi_pages_args &args)
     return (args.sync == 0 ? found : hand_on(args.sync, found)) == GATE_COPY;
 }
 
+// While the units of a tile are on their way, the next one is found, whose numbers lie in memory:
+// so loads from a peer are under way nearly all the time, and 16 blocks are enough. The first ones
+// are on their way before the block knows whether it is to copy. Warps draw tiles as draw_rows
+// does, and for its reason.
+template <typename T> static __device__ void copy_pages(const phi_pages_args &args)
+{
+    const phi_tiling tiling = tiling_of(args);
+    const uint32_t warps = gridDim.x * (blockDim.x / 32);
+    uint32_t *drawn = args.sync != 0 && tiling.tiles > 2 * warps
+                          ? &reinterpret_cast<phi_transfer_sync *>(args.sync)->drawn
+                          : nullptr;
+    uint32_t at = (blockIdx.x * blockDim.x + threadIdx.x) / 32, skipped = 0;
+    phi_held<T> held;
+    phi_tile tile = find_tile(args, tiling, at, &skipped);
+    load_tile(tiling, tile, &held);
+    if (!may_copy_pages(args))
+        return;
+    while (at < tiling.tiles) {
+        if (drawn == nullptr) {
+            at += warps;
+        } else {
+            uint32_t next = 0;
+            if (threadIdx.x % 32 == 0)
+                next = atomicInc(drawn, tiling.tiles - 1);
+            at = __shfl_sync(~0u, next, 0) + warps;
+        }
+        const phi_tile next = find_tile(args, tiling, at, &skipped);
+        store_tile(tiling, tile, held);
+        load_tile(tiling, next, &held);
+        tile = next;
+    }
+    // The number of the launch, which a fence precedes, tells of the count.
+    if (skipped != 0 && args.skipped != 0)
+        atomicAdd(reinterpret_cast<unsigned long long *>(args.skipped),
+                  static_cast<unsigned long long>(skipped));
+}
+
 extern "C" __global__ void __launch_bounds__(PHI_PAGES_THREADS)
     phi_pages(const __grid_constant__ phi_pages_args args)
 {
     auto next = follow(args);
     let_next_in();
-    if (may_copy_pages(args)) {
-        if (args.unit == 16)
-            copy_pages<uint4>(args);
-        else if (args.unit == 8)
-            copy_pages<uint2>(args);
-        else if (args.unit == 4)
-            copy_pages<uint32_t>(args);
-        else
-            copy_pages<uint8_t>(args);
-    }
+    if (args.unit == 16)
+        copy_pages<uint4>(args);
+    else if (args.unit == 8)
+        copy_pages<uint2>(args);
+    else if (args.unit == 4)
+        copy_pages<uint32_t>(args);
+    else
+        copy_pages<uint8_t>(args);
     release_copies();
     end_copies(next, args);
 }

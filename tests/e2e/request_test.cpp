@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <thread>
 
 #include "e2e/held.h"
@@ -154,8 +155,12 @@ RANK_FUNCTION(reuses)
     void *memory = rank.device->alloc(size), *stream = rank.device->stream();
     ph_channel *channel = channel_of_both(rank, 1, memory);
     if (rank.rank == 0) {
+        // A GPU's streams share its queues: a function on one of them holds up every eighth.
+        const bool holds = rank.argument != "gpu";
         std::vector<ph_request> requests;
-        Held held(rank, stream);
+        std::optional<Held> held;
+        if (holds)
+            held.emplace(rank, stream);
         CHECK_OK(ph_put(channel, 0, 0, 8, stream));
         const ph_request late = record(rank, stream);
         Streams streams{rank};
@@ -169,8 +174,10 @@ RANK_FUNCTION(reuses)
             for (const ph_request &old : requests)
                 CHECK_OK(ph_request_test(&old));
         }
-        CHECK_RC(ph_request_test(&late), -EAGAIN);
-        held.let_go();
+        if (holds) {
+            CHECK_RC(ph_request_test(&late), -EAGAIN);
+            held->let_go();
+        }
         CHECK_OK(ph_request_wait(&late, kWait));
         rank.synchronize(stream);
     }
@@ -182,7 +189,7 @@ TEST_P(Request, StaysDoneWhenItsRecordIsAnotherStreams)
     if (is_staged())
         GTEST_SKIP() << "of staged puts without a signal 16 may be under way";
     Job job(GetParam(), 2);
-    EXPECT_EQ(job.run("reuses"), "");
+    EXPECT_EQ(job.run("reuses", GetParam()), "");
 }
 
 RANK_FUNCTION(refused)
