@@ -126,6 +126,15 @@ static int once(struct bench_run *run)
                                                             : run->test->once(run);
 }
 
+static int wait_for_request(struct bench *bench)
+{
+    struct ph_request request;
+    int rc = ph_request_record(bench->context, bench->stream, &request);
+    if (rc == 0)
+        rc = ph_request_wait(&request, bench->options->deadline_s * 1000);
+    return rc ? bench_fail(bench, rc, "waiting for a request") : 0;
+}
+
 static int issue(struct bench_run *run, size_t count, bool graph)
 {
     struct bench *bench = run->bench;
@@ -139,6 +148,8 @@ static int issue(struct bench_run *run, size_t count, bool graph)
         rc = once(run);
         if (rc == 0 && bench->options->issue == BENCH_ISSUE_HOST)
             rc = bench_synchronize(bench);
+        if (rc == 0 && bench->options->issue == BENCH_ISSUE_REQUEST)
+            rc = wait_for_request(bench);
     }
     return rc;
 }

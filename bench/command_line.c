@@ -87,6 +87,7 @@ void bench_options_help(FILE *out)
         "  -p PATH       auto, ipc, net: fail where another path would be taken; net asks for it\n"
         "  -m METHOD     auto, ce, copy_kernel, sm, ll: how GPU copies are made\n"
         "  -i ISSUE      stream, graph (CUDA graphs), host (synchronise each iteration),\n"
+        "                request (the host waits for a ph_request of each iteration),\n"
         "                device (by a kernel that stays; send-latency: ll_put_signal, to 8K)\n"
         "  -o FORMAT     table, json (one object a line)\n"
         "  --protocol P  put, get: protocol of the send cases\n"
@@ -244,11 +245,12 @@ static int parse_case(struct parser *parser)
 static int parse_issue(struct parser *parser)
 {
     const char *word = "";
-    int rc = parse_word(parser, "-i", "stream|graph|host|device", &word);
+    int rc = parse_word(parser, "-i", "stream|graph|host|request|device", &word);
     if (rc == 0)
         parser->options->issue = *word == 's'   ? BENCH_ISSUE_STREAM
                                  : *word == 'g' ? BENCH_ISSUE_GRAPH
                                  : *word == 'd' ? BENCH_ISSUE_DEVICE
+                                 : *word == 'r' ? BENCH_ISSUE_REQUEST
                                                 : BENCH_ISSUE_HOST;
     return rc;
 }
@@ -365,6 +367,12 @@ static int parse_long(struct parser *parser, int option)
     }
 }
 
+// Whether the host waits for each iteration.
+static bool host_waits(const struct bench_options *options)
+{
+    return options->issue == BENCH_ISSUE_HOST || options->issue == BENCH_ISSUE_REQUEST;
+}
+
 static bool is_default(const struct bench_options *options, const struct bench_case *test)
 {
     const bool net = strcmp(options->path, "net") == 0;
@@ -372,7 +380,7 @@ static bool is_default(const struct bench_options *options, const struct bench_c
     if (test == &bench_get_bandwidth && net && strcmp(options->kind, "cuda") == 0)
         return false;
     if (test->rows && (net || options->group || options->graphs ||
-                       strcmp(options->kind, "host") == 0 || options->issue == BENCH_ISSUE_HOST))
+                       strcmp(options->kind, "host") == 0 || host_waits(options)))
         return false;
     if ((options->late_us >= 0 || options->fresh) && !test->give)
         return false;
@@ -423,9 +431,9 @@ static int check_cases(struct parser *parser)
         if (nccl && !test->nccl)
             return refuse(parser->error, parser->error_size,
                           "--compare nccl: NCCL has no counterpart of %s", test->name);
-        if (test->rows && (options->issue == BENCH_ISSUE_HOST || options->group || options->graphs))
+        if (test->rows && (host_waits(options) || options->group || options->graphs))
             return refuse(parser->error, parser->error_size,
-                          "%s: not with -i host, --group or --graphs", test->name);
+                          "%s: not with -i host, -i request, --group or --graphs", test->name);
     }
     return 0;
 }
@@ -453,12 +461,13 @@ static int check_beside(struct parser *parser)
     const struct bench_options *options = parser->options;
     const bool late = options->late_us >= 0, others = options->group || options->compare;
     const bool raw = options->compare == BENCH_COMPARE_RAW;
-    const bool host = options->issue == BENCH_ISSUE_HOST;
+    const bool host = host_waits(options);
     const bool graph = options->issue == BENCH_ISSUE_GRAPH;
     const bool device = options->issue == BENCH_ISSUE_DEVICE;
     if (late && (options->fresh || options->group || raw || host || device))
-        return refuse(parser->error, parser->error_size,
-                      "--late: not with --fresh, --group, --compare raw, -i host or -i device");
+        return refuse(
+            parser->error, parser->error_size,
+            "--late: not with --fresh, --group, --compare raw, -i host, -i request or -i device");
     if (options->fresh && (options->graphs || others || graph || device))
         return refuse(parser->error, parser->error_size,
                       "--fresh: not with --graphs, --group, --compare, -i graph or -i device");

@@ -35,7 +35,7 @@ int bench_synchronize(struct bench *bench)
 
 const char *bench_issue_name(enum bench_issue issue)
 {
-    static const char *const names[] = {"stream", "graph", "host", "device"};
+    static const char *const names[] = {"stream", "graph", "host", "device", "request"};
     return names[issue];
 }
 

@@ -22,10 +22,11 @@ enum bench_compare {
 };
 
 enum bench_issue {
-    BENCH_ISSUE_STREAM, // many operations, then one synchronisation
-    BENCH_ISSUE_GRAPH,  // captured once, replayed
-    BENCH_ISSUE_HOST,   // a synchronisation after each iteration
-    BENCH_ISSUE_DEVICE, // by a kernel that stays
+    BENCH_ISSUE_STREAM,  // many operations, then one synchronisation
+    BENCH_ISSUE_GRAPH,   // captured once, replayed
+    BENCH_ISSUE_HOST,    // a synchronisation after each iteration
+    BENCH_ISSUE_DEVICE,  // by a kernel that stays
+    BENCH_ISSUE_REQUEST, // a request that the host waits for after each iteration
 };
 
 struct bench_sizes {

@@ -48,9 +48,13 @@ const struct phi_device_info *phi_device_info(const struct phi_device *device)
 bool phi_device_holds(const struct phi_device *device, const void *address)
 {
     CUmemorytype type = (CUmemorytype)0;
+    CUpointer_attribute name = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+    void *value = &type;
+    // For one attribute alone an address that the driver does not know is an error, of which tools
+    // tell the user.
     return address != NULL &&
-           device->driver->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                                 (CUdeviceptr)(uintptr_t)address) == CUDA_SUCCESS &&
+           device->driver->cuPointerGetAttributes(
+               1, &name, &value, (CUdeviceptr)(uintptr_t)address) == CUDA_SUCCESS &&
            type == CU_MEMORYTYPE_DEVICE;
 }
 

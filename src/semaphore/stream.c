@@ -17,6 +17,7 @@
 #include "semaphore/enqueue.h"
 #include "semaphore/executor.h"
 #include "semaphore/page_launch.h"
+#include "semaphore/queue_state.h"
 #include "semaphore/record.h"
 
 // The struct phi_transfer_syncs: one for each record, then one for each branch of a graph that has
@@ -573,7 +574,7 @@ static int await_late(struct cuda_executor *x, const struct phi_mark *mark)
 static int stream_await(struct phi_executor *base, const struct phi_mark *mark, int64_t deadline)
 {
     struct cuda_executor *x = executor_of(base);
-    const int64_t spin = phi_now() + x->params.config->spin_us * 1000;
+    const int64_t since = phi_now(), spin = since + x->params.config->spin_us * 1000;
     while (!phi_mark_done(mark)) {
         const int64_t now = phi_now();
         if (is_dead(x))
@@ -586,7 +587,7 @@ static int stream_await(struct phi_executor *base, const struct phi_mark *mark, 
         if (now < spin)
             phi_pause();
         else
-            nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+            phi_queue_rest(since); // a nap, however short, takes 50 us and more
     }
     return 0;
 }

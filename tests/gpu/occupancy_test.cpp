@@ -114,6 +114,16 @@ class Occupancy : public GpuTest
             n += seen[i] != 0;
         return n;
     }
+    // Blocks that wait may share a multiprocessor of a GPU; on the stand-in they never do.
+    void expect_left(unsigned taken)
+    {
+        const unsigned left = ran_on();
+        EXPECT_GE(left, all - taken);
+        EXPECT_LT(left, all);
+        if (getenv("PEERHOP_LIBCUDA") != nullptr) {
+            EXPECT_EQ(left, all - taken);
+        }
+    }
     unsigned ran_on()
     {
         begin();
@@ -130,16 +140,16 @@ TEST_F(Occupancy, AllOfADeviceThatIsIdle)
 TEST_F(Occupancy, AllButThoseWithAWarpThatWaits)
 {
     wait(1, 32);
-    EXPECT_EQ(ran_on(), all - 1);
+    expect_left(1);
     for (int i = 0; i < 47; i++)
         wait(1, 32);
-    EXPECT_EQ(ran_on(), all - 48);
+    expect_left(48);
 }
 
 TEST_F(Occupancy, NoneThatHasALargeBlockWhichWaits)
 {
     wait(64, 256);
-    EXPECT_EQ(ran_on(), all - 64);
+    expect_left(64);
 }
 
 TEST_F(Occupancy, NothingRunsWhereEachHasOne)
@@ -149,15 +159,15 @@ TEST_F(Occupancy, NothingRunsWhereEachHasOne)
     EXPECT_FALSE(ends(200));
     EXPECT_EQ(count(), 0u);
     words[0] = 1;
-    EXPECT_TRUE(ends());
-    EXPECT_EQ(count(), all);
+    EXPECT_TRUE(ends()); // on those that are free first
+    EXPECT_EQ(ran_on(), all);
 }
 
 TEST_F(Occupancy, NothingRunsBesideAsManyGridsAsThereMayBe)
 {
     for (unsigned i = 0; i < GRIDS - 1; i++)
         wait(1, 1);
-    EXPECT_EQ(ran_on(), all - (GRIDS - 1));
+    expect_left(GRIDS - 1);
     wait(1, 1);
     begin();
     EXPECT_FALSE(ends(200));

@@ -38,11 +38,14 @@ class _Watch:
 
     def _run(self):
         while not self._ends.wait(_LOOK_S):
-            with self._lock:
-                works, self._works = self._works, []
-            left = [work for work in works if not self._is_over(work)]
-            with self._lock:
-                self._works = left + self._works
+            self.look()
+
+    def look(self):
+        with self._lock:
+            works, self._works = self._works, []
+        left = [work for work in works if not self._is_over(work)]
+        with self._lock:
+            self._works = left + self._works
 
     @staticmethod
     def _is_over(work):
@@ -75,9 +78,11 @@ class CudaWork(_Work):
 
     def look(self):
         """look returns whether nothing more is to be looked for."""
+        if self.lane.channel.closed:
+            return True  # CudaFarewell has looked before
         if self._event.query():
             error = self.exception()
-            if error is not None:
+            if error is not None and not self.lane.channel.closed:
                 _log.error('%s', error)
             return True
         if time.monotonic() > self._begin + self._seconds:
@@ -149,6 +154,10 @@ class CudaFarewell:
             if time.monotonic() > end:
                 raise TimeoutError(f'no farewell of rank {channel.peer} for {seconds:g} s')
             time.sleep(0.001)
+
+    def end(self):
+        """end says what has not come whole: a closed channel tells nothing of its messages."""
+        _watch.look()
 
 
 _batch_streams = {}  # by device: batches are groups of the library, each one launch

@@ -29,7 +29,10 @@ class PeerhopGroup(ProcessGroup):
     """What ProcessGroup does with the backends that are registered with it, but for point-to-point messages."""
 
     def __init__(self, options, ranks):
-        super().__init__(options.store, options.group_rank, options.group_size)
+        try:
+            super().__init__(options.store, options.group_rank, options.group_size)
+        except TypeError:  # torch 2.11: classes of Python are made without a store
+            super().__init__(options.group_rank, options.group_size)
         self._batch = threading.local()
         device_id = getattr(options.process_group, 'bound_device_id', None)
         has_cuda = torch.cuda.is_available()

@@ -54,6 +54,9 @@ class HostFarewell:
         channel.wait(stream=self._queue)
         self._queue.wait(self._queue.issued, seconds)
 
+    def end(self):
+        pass
+
 
 def post_batch(operations):
     """post_batch posts each of (lane, tensor): the lanes' queues do not wait for one another."""

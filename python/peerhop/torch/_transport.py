@@ -136,6 +136,7 @@ class Transport:
                 channel.abort('its peer has left')
             except peerhop.Error:
                 pass  # it has gone, or ended the pair
+        farewell.end()
 
     def shutdown(self, seconds=_FAREWELL_S):
         """shutdown waits until the ranks that this one has sent to leave the group, too, and closes. It may be called again."""

@@ -266,7 +266,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     EachSynchronised, PerfCase,
     testing::Combine(every_place, testing::Values("put-latency", "get-bandwidth", "send-rate"),
-                     testing::Values(Way{"", {"-i", "host"}})),
+                     testing::Values(Way{"", {"-i", "host"}}, Way{"Request", {"-i", "request"}})),
     name_of);
 
 INSTANTIATE_TEST_SUITE_P(Kernels, PerfCase,

@@ -308,6 +308,7 @@ TEST(Options, BesideOtherWorkWhatMakesNoSense)
              {{"--late", "5", "--compare", "raw"}, "--late: not with"},
              {{"--late", "5", "-c", "put-latency", "--compare", "nccl"}, "--compare nccl: NCCL"},
              {{"--late", "5", "-i", "host"}, "--late: not with"},
+             {{"--late", "5", "-i", "request"}, "--late: not with"},
              {{"--late", "5", "-i", "device"}, "--late: not with"},
              {{"--fresh", "--graphs", "2"}, "--fresh: not with"},
              {{"--fresh", "--group"}, "--fresh: not with"},
@@ -342,7 +343,8 @@ TEST(Options, UnknownMissingAndLeftOver)
 
 TEST(Options, PagesAreWhole)
 {
-    Parsed parsed = parse({"-c", "pages-put", "--pages", "3", "--page-size", "256", "--parts", "2"});
+    Parsed parsed =
+        parse({"-c", "pages-put", "--pages", "3", "--page-size", "256", "--parts", "2"});
     ASSERT_EQ(parsed.rc, 0) << parsed.error;
     EXPECT_EQ(parsed.options.sizes.values[0], 3u * 256 * 2);
     EXPECT_EQ(parse({"-c", "pages-get", "-b", "8K"}).rc, 0);
