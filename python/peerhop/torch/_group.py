@@ -34,7 +34,7 @@ class PeerhopGroup(ProcessGroup):
         except TypeError:  # torch 2.11: classes of Python are made without a store
             super().__init__(options.group_rank, options.group_size)
         self._batch = threading.local()
-        device_id = getattr(options.process_group, 'bound_device_id', None)
+        device_id = getattr(getattr(options, 'process_group', None), 'bound_device_id', None)  # torch 2.11 has no such option
         has_cuda = torch.cuda.is_available()
         self._register_backend(torch.device('cpu'), _GLOO, _gloo(options))
         if has_cuda:
