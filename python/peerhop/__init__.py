@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Peerhop moves data between GPUs, and host memory, of different processes. See python/README.md."""
 import atexit
+import collections
 import os
 import sys
 
@@ -11,7 +12,11 @@ from . import errors
 from .errors import *  # pylint: disable=wildcard-import
 
 __version__ = _peerhop.version
-__all__ = ['Channel', 'Context', 'Group', 'Memory', 'Notification', 'Path', 'Peer', 'Queue', 'Release', 'Request', *errors.TITLES]
+__all__ = ['Channel', 'Context', 'Group', 'Memory', 'Notification', 'PageEnd', 'Path', 'Peer', 'Queue', 'Release', 'Request', *errors.TITLES]
+
+PageEnd = collections.namedtuple('PageEnd', ('numbers', 'at', 'stride', 'row_stride'), defaults=(None, None, None, None))
+PageEnd.__doc__ = """Where the pages of a list lie in one buffer: row r of part p of page i begins at byte
+at[p] + numbers[i] * stride + r * row_stride. None: pages 0, 1, 2, ...; one part at 0; pages and rows that follow one another."""
 
 
 class Context(_peerhop.Context):

@@ -148,6 +148,11 @@ PyObject *channel_wait(PyObject *self, PyObject *const *args, Py_ssize_t count, 
 PyObject *channel_complete(PyObject *self, PyObject *const *args, Py_ssize_t count,
                            PyObject *names);
 
+// ---- pages.c
+
+PyObject *channel_put_pages(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
+PyObject *channel_get_pages(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
+
 // ---- notify.c
 
 int notify_add(PyObject *module);

@@ -180,6 +180,7 @@ VALUE(peer, PyLong_FromLong)
 VALUE(op_id, PyLong_FromUnsignedLongLong)
 VALUE(local_size, PyLong_FromSize_t)
 VALUE(peer_size, PyLong_FromSize_t)
+VALUE(skipped, PyLong_FromUnsignedLongLong)
 
 static PyObject *get_closed(PyObject *self, void *unused)
 {
@@ -195,6 +196,7 @@ static PyGetSetDef channel_values[] = {
     {"op_id", get_op_id, NULL, "The number of the operation.", NULL},
     {"local_size", get_local_size, NULL, "Bytes of this rank's buffer, 0 without one.", NULL},
     {"peer_size", get_peer_size, NULL, "Bytes of the peer's buffer, 0 without one.", NULL},
+    {"skipped", get_skipped, NULL, "Parts of pages left out so far: they lie in no buffer.", NULL},
     {"closed", get_closed, NULL, "Whether it, or its context, is closed.", NULL},
     {0},
 };
@@ -204,6 +206,8 @@ static PyMethodDef channel_methods[] = {
     FAST("recv", channel_recv, "Enqueues the receipt of a message of the peer's."),
     FAST("put", channel_put, "Enqueues a copy into the peer's buffer."),
     FAST("get", channel_get, "Enqueues a copy out of the peer's buffer."),
+    FAST("put_pages", channel_put_pages, "Enqueues copies of pages into the peer's buffer."),
+    FAST("get_pages", channel_get_pages, "Enqueues copies of pages out of the peer's buffer."),
     FAST("signal", channel_signal, "Enqueues a signal to the peer."),
     FAST("wait", channel_wait, "Enqueues a wait for the peer's next signal."),
     FAST("notify", channel_notify, "Gives the peer's program bytes when what is before is done."),

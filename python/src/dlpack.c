@@ -74,6 +74,7 @@ static void describe(const struct dl_tensor *tensor, struct view *view)
         elements *= (uint64_t)tensor->shape[i];
     view->data = (char *)tensor->data + tensor->offset;
     view->size = (elements * tensor->type.bits * tensor->type.lanes + 7) / 8;
+    view->item = tensor->type.bits % 8 ? 0 : (size_t)tensor->type.bits / 8 * tensor->type.lanes;
     view->device = tensor->device.type;
     view->ordinal = tensor->device.ordinal;
 }

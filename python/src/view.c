@@ -46,8 +46,11 @@ static int take_buffer(const char *function, PyObject *object, bool writable, st
         free(buffer);
         return rc;
     }
-    *view = (struct view){
-        .data = buffer->buf, .size = (size_t)buffer->len, .device = VIEW_CPU, .buffer = buffer};
+    *view = (struct view){.data = buffer->buf,
+                          .size = (size_t)buffer->len,
+                          .item = (size_t)buffer->itemsize,
+                          .device = VIEW_CPU,
+                          .buffer = buffer};
     return 0;
 }
 
@@ -111,6 +114,7 @@ static int read_size(const char *function, PyObject *object, PyObject *shape, Py
     if (item <= 0 || elements < 0)
         return view_refuse(function, "is not described by __cuda_array_interface__", object);
     view->size = (size_t)(elements * item);
+    view->item = (size_t)item;
     return contiguous || elements == 0 ? 0 : view_refuse_scattered(function, object);
 }
 

@@ -18,6 +18,7 @@ struct dl_table;
 struct view {
     void *data;
     size_t size;    // bytes
+    size_t item;    // of an element; 0: no whole bytes
     int device;     // enum view_device
     int ordinal;    // of a CUDA device
     bool is_mapped; // what `data` was translated to: the library's own mapping

@@ -59,6 +59,10 @@ class Array:
         return data.raw
 
 
+def int32(*numbers):
+    return (ctypes.c_int32 * len(numbers))(*numbers)
+
+
 def pattern(seed):
     return bytes((i * 7 + seed) % 251 for i in range(SIZE))
 
@@ -105,6 +109,34 @@ def rank_unbound():
             stream.synchronize()
             channel.check()
             assert came.read() == pattern(1 - context.rank + (10 if out is pinned else 0))
+
+
+def rank_pages():
+    """The numbers lie in the device's memory, which the stream reads, or in the program's."""
+    device = Device(ordinal())
+    with peerhop.Context(device=f'cuda:{ordinal()}') as context:
+        memory, stream = device.array(pattern(context.rank)), device.stream()
+        numbers = device.array(bytes(int32(*range(16, 32))))
+        count = device.array(bytes(int32(12)))
+        channel = context.exchange(1, peer=1 - context.rank, buffer=memory)
+        if context.rank == 0:
+            channel.put_pages(1024, numbers, (ctypes.c_int64 * 16)(*range(15, -1, -1)), count=count, signal=True, stream=stream)
+            channel.wait(stream=stream)
+            channel.get_pages(512, peer=int32(-1, 100, 127), stream=stream)
+            stream.synchronize()
+            assert memory.read() == pattern(0)[:512] + pattern(1)[51200:51712] + pattern(1)[65024:65536] + pattern(0)[1536:]
+        else:
+            channel.wait(stream=stream)
+            channel.signal(stream=stream)
+            stream.synchronize()
+            now = bytearray(pattern(1))
+            for i in range(12):
+                now[(15 - i) * 1024:(16 - i) * 1024] = pattern(0)[(16 + i) * 1024:(17 + i) * 1024]
+            assert memory.read() == now
+        assert channel.skipped == 0
+        channel.signal(stream=stream)
+        channel.wait(stream=stream)
+        stream.synchronize()
 
 
 def rank_refused():
@@ -210,6 +242,9 @@ class OnTheStandIn(ranks.Ranks):
 
     def test_unbound(self):
         self.run_on('rank_unbound')
+
+    def test_pages(self):
+        self.run_on('rank_pages')
 
     def test_stream_of_the_framework(self):
         self.run_on('rank_stream_of_the_framework')

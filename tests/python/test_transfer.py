@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Data comes as it was sent: bound and unbound, in groups, by put and get, of every kind of buffer."""
+import array
 import unittest
 
 import peerhop
@@ -40,6 +41,61 @@ def rank_ranges():
             channel.recv()
             context.synchronize()
             assert b''.join(bytes(part) for part in parts) == pattern(5097, 3)
+        context.synchronize()
+
+
+def rank_pages():
+    size, page, pages = 64 * 1024, 256, 40
+    with peerhop.Context() as context:
+        buffer = context.alloc(size)
+        data = memoryview(buffer)
+        channel = context.exchange(1, peer=other(context), buffer=buffer)
+        here, there = array.array('i', range(pages)), array.array('q', ((i * 37) % (size // page) for i in range(pages)))
+        if context.rank == 0:
+            data[:] = pattern(size, 5)
+            channel.put_pages(page, here, there, signal=True)
+            channel.wait()
+            context.synchronize()
+            mine, theirs = pattern(size, 5), pattern(size, 9)
+            expected = bytearray(mine)
+            # Two parts of two rows each: a tile of the peer's, of which numbers that are padding or lie nowhere are left out.
+            channel.get_pages(16, peerhop.PageEnd(at=(0, 4096), stride=64, row_stride=32),
+                              peerhop.PageEnd(array.array('i', [3, -1, 1 << 30, 2]), (0, 8192), 1024, 512), rows=2)
+            context.synchronize()
+            for part in range(2):
+                for i, number in ((0, 3), (3, 2)):
+                    for row in range(2):
+                        to, at = part * 4096 + i * 64 + row * 32, part * 8192 + number * 1024 + row * 512
+                        expected[to:to + 16] = theirs[at:at + 16]
+            assert data == expected
+            assert channel.skipped == 2, channel.skipped
+            channel.put_pages(page, there, here, pages=3, count=array.array('I', [2]), blocks=1)
+            channel.put_pages(page, pages=0)
+            channel.put_pages(page, array.array('i'), array.array('i'))
+            refused = [(dict(row_bytes=page), TypeError), (dict(row_bytes=page, local=here, pages=pages + 1), ValueError),
+                       (dict(row_bytes=page, local=here, peer=there[:3]), ValueError),
+                       (dict(row_bytes=page, local=b'abc'), ValueError), (dict(row_bytes=page, local=here, peer=(1, 2)), TypeError),
+                       (dict(row_bytes=page, local=here, peer=peerhop.PageEnd(at=(0, 1))), ValueError),
+                       (dict(row_bytes=page, local=peerhop.PageEnd(here, at=())), ValueError),
+                       (dict(row_bytes=page, local=peerhop.PageEnd(here, stride=-1)), ValueError),
+                       (dict(row_bytes=page, local=here, count=b'12'), ValueError),
+                       (dict(row_bytes=page, local=here, rows=0), peerhop.Invalid),
+                       (dict(row_bytes=2 * size, local=here), peerhop.Invalid)]
+            for named, kind in refused:
+                try:
+                    channel.put_pages(**named)
+                    raise AssertionError(named)
+                except kind:
+                    pass
+            channel.signal()
+        else:
+            channel.wait()
+            context.synchronize()
+            for i, number in enumerate(there):
+                assert data[number * page:(number + 1) * page] == pattern(size, 5)[i * page:(i + 1) * page], i
+            data[:] = pattern(size, 9)
+            channel.signal()
+            channel.wait()
         context.synchronize()
 
 
@@ -262,6 +318,9 @@ class Transfer(ranks.Ranks):
 
     def test_group_that_is_left(self):
         self.run_ranks('rank_group_left')
+
+    def test_pages(self):
+        self.run_ranks('rank_pages')
 
     def test_one_operation_of_several_buffers(self):
         self.run_ranks('rank_ranges')
