@@ -431,6 +431,9 @@ static int check_cases(struct parser *parser)
         if (nccl && !test->nccl)
             return refuse(parser->error, parser->error_size,
                           "--compare nccl: NCCL has no counterpart of %s", test->name);
+        if (nccl && options->issue == BENCH_ISSUE_REQUEST)
+            return refuse(parser->error, parser->error_size,
+                          "--compare nccl: not with -i request, which NCCL has not");
         if (test->rows && (host_waits(options) || options->group || options->graphs))
             return refuse(parser->error, parser->error_size,
                           "%s: not with -i host, -i request, --group or --graphs", test->name);

@@ -23,6 +23,8 @@ def open_agent(rank, size):
             break
         except ModuleNotFoundError:
             continue
+    else:
+        raise SystemExit('NIXL is not installed: pip install nixl-cu13')
     torch.cuda.set_device(rank)
     agent = api.nixl_agent(str(rank), api.nixl_agent_config(backends=['UCX']))
     memory = torch.full((size,), rank + 1, dtype=torch.uint8, device='cuda')
@@ -77,6 +79,7 @@ def main():
     pipe, theirs = context.Pipe()
     process = context.Process(target=passive, args=(theirs, size), daemon=True)
     process.start()
+    theirs.close()  # so that a child that ends is seen
     agent, memory, told = open_agent(0, size)
     metadata, other = pipe.recv()
     pipe.send(told)

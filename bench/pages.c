@@ -41,6 +41,11 @@ static int begin(struct bench_run *run)
 {
     struct bench *bench = run->bench;
     const size_t pages = pages_of(run);
+    const size_t page = (size_t)(bench->options->page_size * bench->options->parts);
+    if (pages == 0 || run->size % page)
+        return bench_fail(bench, -EINVAL,
+                          "%zu bytes are not whole pages (--page-size, --parts): say --pages",
+                          run->size);
     if (!bench->leader)
         return 0;
     uint32_t *numbers = malloc(pages * sizeof *numbers);

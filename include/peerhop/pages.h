@@ -41,7 +41,7 @@ struct ph_pages {
     uint32_t rows;         // of a part of a page; >= 1
     uint64_t row_bytes;    // that follow one another; 0 copies nothing
     struct ph_page_end local, peer;
-    uint32_t blocks; // of the kernel, at most; 0: PEERHOP_PAGE_BLOCKS
+    uint32_t blocks; // of the kernel, at most; 0: PEERHOP_PAGE_BLOCKS; over 1024 is 1024
 };
 
 // ph_put_pages copies the pages of a list from this rank's buffer to the peer's; ph_get_pages from

@@ -85,6 +85,8 @@ static int look_at(const char *function, struct channel *channel, PyObject *obje
         return -1;
     if (channel->context->ordinal >= 0) {
         memory_translate(channel->context, view);
+        if (view->device != VIEW_CPU && memory_check(channel->context, function, view))
+            return -1;
     } else if (view->device == VIEW_CUDA) {
         PyErr_Format(PyExc_ValueError,
                      "%s: the context is one of host memory, which does not read %R of a GPU",

@@ -171,6 +171,7 @@ struct phi_pages_args {
 // The bytes of a row that a warp copies at once are units of 256.
 #define PHI_PAGES_TILE    256
 #define PHI_PAGES_THREADS 512
+#define PHI_PAGES_BLOCKS  1024 // at most; fewer than PHI_SAW
 
 // The words that the blocks of one launch meet at, in device memory. But for next and left they are
 // 0 before a launch and after it, so that a graph replays; launches with the same words follow one

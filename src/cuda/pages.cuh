@@ -85,7 +85,7 @@ static __device__ phi_tiling tiling_of(const phi_pages_args &args)
     tiling.all_rows = args.parts * tiling.pages * args.rows;
     tiling.tiles = tiling.all_rows;
     if (units >= PHI_PAGES_TILE) {
-        tiling.pieces = (units + PHI_PAGES_TILE - 1) / PHI_PAGES_TILE;
+        tiling.pieces = (units - 1) / PHI_PAGES_TILE + 1;
         tiling.tiles *= tiling.pieces;
     } else {
         tiling.rows = PHI_PAGES_TILE / units < 32 ? PHI_PAGES_TILE / units : 32;

@@ -195,6 +195,7 @@ static uint32_t blocks_of(const struct phi_page_list *list, uint32_t unit, uint3
                                               (per_tile < 32 ? per_tile : 32)
                                         : rows * ((list->row_bytes + tile - 1) / tile);
     const uint64_t wanted = (tiles + warps - 1) / warps;
+    most = most < PHI_PAGES_BLOCKS ? most : PHI_PAGES_BLOCKS;
     return wanted < most ? (uint32_t)wanted : most;
 }
 

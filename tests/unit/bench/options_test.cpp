@@ -309,6 +309,8 @@ TEST(Options, BesideOtherWorkWhatMakesNoSense)
              {{"--late", "5", "-c", "put-latency", "--compare", "nccl"}, "--compare nccl: NCCL"},
              {{"--late", "5", "-i", "host"}, "--late: not with"},
              {{"--late", "5", "-i", "request"}, "--late: not with"},
+             {{"-c", "send-latency", "--compare", "nccl", "-i", "request"},
+              "--compare nccl: not with -i request"},
              {{"--late", "5", "-i", "device"}, "--late: not with"},
              {{"--fresh", "--graphs", "2"}, "--fresh: not with"},
              {{"--fresh", "--group"}, "--fresh: not with"},
