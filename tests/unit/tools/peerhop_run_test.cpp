@@ -323,7 +323,13 @@ TEST_F(PeerhopRun, ForSeveralHostsItPrintsAScript)
     const std::string odd = "it's \"$x\" \\ `y`\n";
     Result result = run({"--hosts", "a,me@b-1.c:2", "--store", "redis://s:1/2", "--tag", "sh", "-c",
                          "printf '%s|' $PEERHOP_RANK/$PEERHOP_RANKS $PEERHOP_LOCAL_RANK $HOST "
-                         "$PEERHOP_STORE $PEERHOP_JOB \"$PWD\" \"$0\"; exit $PEERHOP_LOCAL_RANK",
+                         "$PEERHOP_STORE $PEERHOP_JOB \"$PWD\" \"$0\"; "
+                         // A rank that fails ends the others of its host: it comes last.
+                         "[ $PEERHOP_RANK != 1 ] || : >" +
+                             folder +
+                             "/one; "
+                             "while [ $PEERHOP_RANK = 2 ] && [ ! -e " +
+                             folder + "/one ]; do sleep 0.02; done; exit $PEERHOP_LOCAL_RANK",
                          odd});
     ASSERT_EQ(result.status, 0) << result.err;
     EXPECT_EQ(occurrences(result.out, "\nssh -tt "), 2u) << result.out;
